@@ -1,0 +1,25 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "scantape/status.h"
+
+namespace scantape {
+
+/// The exception of autograd and tools. The kernel library itself returns Status.
+class Error : public std::runtime_error {
+ public:
+  Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Code code() const noexcept { return code_; }
+
+ private:
+  Code code_;
+};
+
+/// The one place where a Status becomes an Error.
+inline void require(const Status& status) {
+  if (!status.ok()) throw Error(status.code(), status.message());
+}
+
+}  // namespace scantape

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "scantape/op.h"
+
+namespace scantape {
+
+/// softplus, elementwise:  y = x > 20 ? x : log1p(exp(x)).
+///
+/// Shapes   x, y: any, equal.
+/// Dtypes   f32 or f64, equal.
+/// Accuracy 1.5e-7 relative in f32 over -87..88; exactly 0 below about -103 (f32), -745 (f64).
+/// Memory   rows may be strided; y may be x itself, any other overlap is an error. No workspace.
+/// Async    enqueues on `stream`; does not synchronise or allocate. Reentrant.
+/// Errors   invalid_argument (shape, dtype, device, layout, overlap), cuda.
+/// Source   the threshold is PyTorch's and Mamba's; 20 itself takes the logarithm.
+struct SoftplusForward {
+  ConstView x;
+  View y;
+  Workspace workspace;
+};
+
+/// d_x = d_y * (x > 20 ? 1 : sigmoid(x)). `y` is not read. d_x may be d_y itself.
+struct SoftplusBackward : SoftplusForward {
+  ConstView d_y;
+  Gradient d_x;
+};
+
+SCANTAPE_DECLARE_OP(softplus_forward, SoftplusForward);
+SCANTAPE_DECLARE_OP(softplus_backward, SoftplusBackward);
+
+}  // namespace scantape

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+namespace scantape {
+
+/// Element types. Nothing is ever converted from one to another silently.
+enum class DType : std::uint8_t { f32, f64 };
+
+const char* name(DType dtype) noexcept;                // "f32"
+constexpr std::int64_t size_of(DType dtype) noexcept { return dtype == DType::f32 ? 4 : 8; }
+
+template <class T>
+inline constexpr DType dtype_of = DType::f32;
+template <>
+inline constexpr DType dtype_of<double> = DType::f64;
+
+/// Where the bytes are. `cuda` is a GPU in a native build and the emulator in an emulated one.
+struct Device {
+  enum class Kind : std::uint8_t { cpu, cuda };
+  Kind kind = Kind::cpu;
+  int index = 0;
+
+  constexpr bool is_cpu() const noexcept { return kind == Kind::cpu; }
+  friend constexpr bool operator==(Device a, Device b) noexcept { return a.kind == b.kind && a.index == b.index; }
+  friend constexpr bool operator!=(Device a, Device b) noexcept { return !(a == b); }
+};
+
+inline constexpr Device kCpu{Device::Kind::cpu, 0};
+inline constexpr Device kCuda{Device::Kind::cuda, 0};
+
+std::string name(Device device);                       // "cpu", "cuda:0"
+
+inline constexpr int kMaxRank = 6;
+
+/// Sizes of the dimensions, outermost first (row-major). Rank 0 is a scalar of one element.
+class Shape {
+ public:
+  Shape() noexcept = default;
+  Shape(std::initializer_list<std::int64_t> sizes) noexcept;  // more than kMaxRank sizes: invalid()
+
+  int rank() const noexcept { return rank_; }
+  std::int64_t operator[](int axis) const noexcept { return sizes_[axis]; }
+  std::int64_t& operator[](int axis) noexcept { return sizes_[axis]; }
+  std::int64_t back() const noexcept { return sizes_[rank_ - 1]; }
+  std::int64_t elements() const noexcept;
+  void append(std::int64_t size) noexcept { sizes_[rank_++] = size; }
+
+  friend bool operator==(const Shape& a, const Shape& b) noexcept;
+  friend bool operator!=(const Shape& a, const Shape& b) noexcept { return !(a == b); }
+
+ private:
+  std::array<std::int64_t, kMaxRank> sizes_{};
+  int rank_ = 0;
+};
+
+std::string name(const Shape& shape);                  // "[32, 60, 512]"
+
+/// A tensor that somebody else owns: address, type, place, sizes and strides (in elements). A default-made view is
+/// absent: the way to leave an optional argument out.
+struct ConstView {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  Device device;
+  Shape shape;
+  std::array<std::int64_t, kMaxRank> strides{};
+  bool present = false;
+
+  ConstView() noexcept = default;
+  /// Dense, row-major.
+  ConstView(const void* data, DType dtype, Device device, const Shape& shape) noexcept;
+
+  int rank() const noexcept { return shape.rank(); }
+  std::int64_t elements() const noexcept { return shape.elements(); }
+  template <class T>
+  const T* as() const noexcept { return static_cast<const T*>(data); }
+};
+
+/// A view that may be written through.
+struct View : ConstView {
+  View() noexcept = default;
+  View(void* data, DType dtype, Device device, const Shape& shape) noexcept
+      : ConstView(data, dtype, device, shape) {}
+  template <class T>
+  T* as() const noexcept { return static_cast<T*>(const_cast<void*>(data)); }
+};
+
+/// A tensor seen as rows: its leading dimensions flattened to `count` rows of `length` contiguous elements that start
+/// `stride` elements apart.
+struct Rows {
+  std::int64_t count = 0;
+  std::int64_t length = 0;
+  std::int64_t stride = 0;
+};
+
+/// True where the view can be seen as rows with one stride; ops accept exactly these. A scalar is one row of one.
+bool as_rows(const ConstView& view, Rows* rows) noexcept;
+bool is_contiguous(const ConstView& view) noexcept;
+
+/// What a backward does with one gradient: leave its bytes alone, write it, or add to what is there.
+enum class WriteMode : std::uint8_t { skip, overwrite, accumulate };
+
+/// Where one gradient goes. Skipped gradients may be absent.
+struct Gradient {
+  View view;
+  WriteMode mode = WriteMode::skip;
+
+  Gradient() noexcept = default;
+  Gradient(const View& target, WriteMode write_mode) noexcept : view(target), mode(write_mode) {}
+  bool wanted() const noexcept { return mode != WriteMode::skip; }
+};
+
+/// A CUDA stream (a cudaStream_t); null is the default stream. Not looked at on the CPU.
+struct Stream {
+  void* handle = nullptr;
+};
+
+/// Scratch memory of the caller, on the op's device, aligned to 256 bytes. Each op says how much it wants.
+struct Workspace {
+  void* data = nullptr;
+  std::int64_t bytes = 0;
+};
+
+}  // namespace scantape
