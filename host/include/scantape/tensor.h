@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "scantape/device.h"
+#include "scantape/error.h"
+#include "scantape/view.h"
+
+namespace scantape {
+
+/// A dense or strided tensor that shares ownership of its memory. Copying a Tensor copies the handle. Functions throw
+/// Error (out_of_memory, cuda, invalid_argument). Not thread-safe for writers of one storage.
+class Tensor {
+ public:
+  Tensor() noexcept = default;  // absent
+
+  /// Memory that nobody has written; read before it is written it is garbage (NaN in the emulator).
+  static Tensor empty(const Shape& shape, DType dtype, Device device = kCpu);
+  static Tensor zeros(const Shape& shape, DType dtype, Device device = kCpu);
+  static Tensor full(const Shape& shape, double value, DType dtype, Device device = kCpu);
+  /// Copies `values` (row-major, as many as the shape holds).
+  template <class T>
+  static Tensor from(const Shape& shape, const std::vector<T>& values, Device device = kCpu);
+
+  bool present() const noexcept { return storage_ != nullptr; }
+  const Shape& shape() const noexcept { return view_.shape; }
+  DType dtype() const noexcept { return view_.dtype; }
+  Device device() const noexcept { return view_.device; }
+  std::int64_t elements() const noexcept { return view_.elements(); }
+
+  /// For reading.
+  ConstView view() const noexcept { return view_; }
+  operator ConstView() const noexcept { return view_; }  // NOLINT: an argument of an op
+  /// For writing: counts as a change of the storage (see version).
+  View writable();
+
+  /// Host address of the first element, checked against T and the device. The mutable one counts as a change.
+  template <class T>
+  const T* data() const;
+  template <class T>
+  T* mutable_data();
+
+  /// A contiguous copy of the values.
+  template <class T>
+  std::vector<T> values() const;
+
+  Tensor clone() const;                       // contiguous copy on the same device
+  Tensor to(Device device) const;             // contiguous copy; the tensor itself where it is there already
+  Tensor to(DType dtype) const;               // the one explicit conversion, value by value
+  void copy_from(const Tensor& source);       // equal shape and dtype, any device
+  void fill_zero();
+
+  /// Views of the same storage.
+  Tensor reshape(const Shape& shape) const;   // contiguous tensors only
+  Tensor slice(int axis, std::int64_t begin, std::int64_t end) const;
+
+  /// Counts the changes of the storage: what is saved for backward must not have changed since.
+  std::uint64_t version() const noexcept;
+
+ private:
+  struct Storage;
+  std::shared_ptr<Storage> storage_;
+  View view_;
+};
+
+}  // namespace scantape
