@@ -11,7 +11,7 @@ namespace scantape::autograd {
 
 struct GradcheckOptions {
   double tolerance = 1e-6;
-  double step = 1e-5;                     ///< times max(1, |x|): the half width of the central difference
+  double step = 1e-4;                     ///< times max(1, |x|); differences of fourth order reach two steps each way
   std::uint64_t seed = 1;                 ///< of the random cotangents
   std::vector<std::string> names;         ///< of the inputs; "input 0", ... where not given
   std::vector<int> zero_gradients;        ///< inputs whose gradient is expected to be exactly zero everywhere

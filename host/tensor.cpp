@@ -1,0 +1,196 @@
+#include "scantape/tensor.h"
+
+#include <string>
+
+namespace scantape {
+
+struct Tensor::Storage {
+  Device device;
+  void* data = nullptr;
+  std::uint64_t version = 0;
+
+  Storage(Device where, std::int64_t bytes) : device(where) { require(allocate(where, bytes, &data)); }
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  ~Storage() { deallocate(device, data); }
+};
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(Code::invalid_argument, message); }
+
+/// Calls f(row address offset in elements) for the first element of each row along the last axis, in row-major order.
+template <class F>
+void for_each_row(const ConstView& view, F f) {
+  const int outer = view.rank() - 1;
+  std::int64_t rows = 1;
+  for (int axis = 0; axis < outer; ++axis) rows *= view.shape[axis];
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::int64_t offset = 0;
+    std::int64_t rest = row;
+    for (int axis = outer - 1; axis >= 0; --axis) {
+      offset += rest % view.shape[axis] * view.strides[static_cast<std::size_t>(axis)];
+      rest /= view.shape[axis];
+    }
+    f(offset);
+  }
+}
+
+/// Copies values between views of equal shape and dtype on any devices; their last axes are contiguous.
+void copy_values(const View& to, const ConstView& from) {
+  if (from.elements() == 0) return;
+  const std::int64_t size = size_of(from.dtype);
+  if (is_contiguous(to) && is_contiguous(from)) {
+    require(copy_bytes(to.device, to.as<void>(), from.device, from.data, from.elements() * size));
+    return;
+  }
+  std::vector<std::int64_t> sources;
+  for_each_row(from, [&](std::int64_t offset) { sources.push_back(offset); });
+  std::size_t row = 0;
+  for_each_row(to, [&](std::int64_t offset) {
+    require(copy_bytes(to.device, to.as<char>() + offset * size, from.device,
+                       from.as<char>() + sources[row++] * size, from.shape.back() * size));
+  });
+}
+
+template <class To, class From>
+void convert(const Tensor& source, Tensor& result) {
+  const std::vector<From> values = source.values<From>();
+  To* target = result.mutable_data<To>();
+  for (std::size_t i = 0; i < values.size(); ++i) target[i] = static_cast<To>(values[i]);
+}
+
+}  // namespace
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  if (shape.rank() < 0 || shape.elements() < 0) refuse("tensor: " + name(shape) + " is not a shape");
+  Tensor tensor;
+  tensor.storage_ = std::make_shared<Storage>(device, shape.elements() * size_of(dtype));
+  tensor.view_ = View(tensor.storage_->data, dtype, device, shape);
+  return tensor;
+}
+
+Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
+  Tensor tensor = empty(shape, dtype, device);
+  tensor.fill_zero();
+  return tensor;
+}
+
+Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
+  const auto count = static_cast<std::size_t>(shape.elements());
+  if (dtype == DType::f64) return from(shape, std::vector<double>(count, value), device);
+  return from(shape, std::vector<float>(count, static_cast<float>(value)), device);
+}
+
+template <class T>
+Tensor Tensor::from(const Shape& shape, const std::vector<T>& values, Device device) {
+  if (static_cast<std::int64_t>(values.size()) != shape.elements())
+    refuse("tensor: " + std::to_string(values.size()) + " values given for shape " + scantape::name(shape));
+  Tensor tensor = empty(shape, dtype_of<T>, device);
+  const auto bytes = static_cast<std::int64_t>(values.size() * sizeof(T));
+  require(copy_bytes(device, tensor.storage_->data, kCpu, values.data(), bytes));
+  return tensor;
+}
+
+View Tensor::writable() {
+  if (storage_) ++storage_->version;
+  return view_;
+}
+
+template <class T>
+const T* Tensor::data() const {
+  if (!present() || dtype() != dtype_of<T> || !device().is_cpu())
+    refuse(std::string("tensor: asked for host values of ") + name(dtype_of<T>) + ", is " +
+           (present() ? std::string(name(dtype())) + " on " + name(device()) : "absent"));
+  return view_.as<T>();
+}
+
+template <class T>
+T* Tensor::mutable_data() {
+  T* address = const_cast<T*>(data<T>());
+  ++storage_->version;
+  return address;
+}
+
+template <class T>
+std::vector<T> Tensor::values() const {
+  if (!present() || dtype() != dtype_of<T>)
+    refuse(std::string("tensor: asked for values of ") + name(dtype_of<T>) + ", is " +
+           (present() ? name(dtype()) : "absent"));
+  std::vector<T> result(static_cast<std::size_t>(elements()));
+  copy_values(View(result.data(), dtype(), kCpu, shape()), view_);
+  return result;
+}
+
+Tensor Tensor::clone() const {
+  Tensor copy = empty(shape(), dtype(), device());
+  copy_values(copy.view_, view_);
+  return copy;
+}
+
+Tensor Tensor::to(Device where) const {
+  if (where == device()) return *this;
+  Tensor copy = empty(shape(), dtype(), where);
+  copy_values(copy.view_, view_);
+  return copy;
+}
+
+Tensor Tensor::to(DType type) const {
+  if (type == dtype()) return *this;
+  Tensor host = empty(shape(), type);
+  if (type == DType::f64)
+    convert<double, float>(*this, host);
+  else
+    convert<float, double>(*this, host);
+  return host.to(device());
+}
+
+void Tensor::copy_from(const Tensor& source) {
+  if (!present() || !source.present() || source.shape() != shape() || source.dtype() != dtype())
+    refuse("tensor: copy from " + (source.present() ? name(source.shape()) + " " + name(source.dtype()) : "absent") +
+           " to " + (present() ? name(shape()) + " " + name(dtype()) : "absent"));
+  copy_values(writable(), source.view_);
+}
+
+void Tensor::fill_zero() {
+  if (!present()) refuse("tensor: absent, cannot be filled");
+  const View view = writable();
+  if (elements() == 0) return;
+  const std::int64_t size = size_of(dtype());
+  if (is_contiguous(view)) return require(zero_bytes(device(), view.as<void>(), elements() * size));
+  for_each_row(view, [&](std::int64_t offset) {
+    require(zero_bytes(device(), view.as<char>() + offset * size, shape().back() * size));
+  });
+}
+
+Tensor Tensor::reshape(const Shape& shape) const {
+  if (!present() || shape.elements() != elements() || !is_contiguous(view_))
+    refuse("tensor: " + (present() ? name(this->shape()) : "absent") + " cannot be seen as " + name(shape) +
+           ": the numbers of elements differ, or it is not contiguous");
+  Tensor result = *this;
+  static_cast<ConstView&>(result.view_) = ConstView(view_.data, dtype(), device(), shape);
+  return result;
+}
+
+Tensor Tensor::slice(int axis, std::int64_t begin, std::int64_t end) const {
+  if (!present() || axis < 0 || axis >= shape().rank() || begin < 0 || end < begin || end > shape()[axis])
+    refuse("tensor: slice [" + std::to_string(begin) + ", " + std::to_string(end) + ") of axis " +
+           std::to_string(axis) + " is outside " + (present() ? name(shape()) : "an absent tensor"));
+  Tensor result = *this;
+  result.view_.shape[axis] = end - begin;
+  result.view_.data = view_.as<char>() + begin * view_.strides[static_cast<std::size_t>(axis)] * size_of(dtype());
+  return result;
+}
+
+std::uint64_t Tensor::version() const noexcept { return storage_ ? storage_->version : 0; }
+
+template Tensor Tensor::from<float>(const Shape&, const std::vector<float>&, Device);
+template Tensor Tensor::from<double>(const Shape&, const std::vector<double>&, Device);
+template const float* Tensor::data<float>() const;
+template const double* Tensor::data<double>() const;
+template float* Tensor::mutable_data<float>();
+template double* Tensor::mutable_data<double>();
+template std::vector<float> Tensor::values<float>() const;
+template std::vector<double> Tensor::values<double>() const;
+
+}  // namespace scantape
