@@ -1,0 +1,55 @@
+#pragma once
+
+#include "common/vec.cuh"
+
+// Writing tensors of strided rows in the caller's write mode. Overwriting never reads the target: it may hold NaN.
+
+namespace scantape::cuda {
+
+/// A tensor to write, as rows; data is null where nothing is to be written (skipped or absent).
+template <class T>
+struct Target {
+  T* data = nullptr;
+  std::int64_t stride = 0;
+  bool aligned = false;
+  bool accumulate = false;
+
+  __host__ __device__ bool wanted() const { return data != nullptr; }
+
+  __device__ void put(std::int64_t row, std::int64_t column, T value) const {
+    T* to = data + row * stride + column;
+    *to = accumulate ? *to + value : value;
+  }
+
+  /// Writes the first `remaining` elements of a pack (all of it where there are more).
+  __device__ void store(std::int64_t row, std::int64_t column, std::int64_t remaining, Pack<T> pack) const {
+    T* to = data + row * stride + column;
+    if (aligned && remaining >= kPack<T>) {
+      Pack<T>& whole = *reinterpret_cast<Pack<T>*>(to);
+      if (accumulate) {
+        const Pack<T> old = whole;
+#pragma unroll
+        for (int i = 0; i < kPack<T>; ++i) pack[i] = old[i] + pack[i];
+      }
+      whole = pack;
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kPack<T>; ++i) {
+      if (i < remaining) to[i] = accumulate ? to[i] + pack[i] : pack[i];
+    }
+  }
+};
+
+template <class T>
+Target<T> target(const View& view, bool accumulate = false) noexcept {
+  const Source<T> rows = source<T>(view);
+  return Target<T>{const_cast<T*>(rows.data), rows.stride, rows.aligned, accumulate};
+}
+
+template <class T>
+Target<T> target(const Gradient& gradient) noexcept {
+  return gradient.wanted() ? target<T>(gradient.view, gradient.mode == WriteMode::accumulate) : Target<T>{};
+}
+
+}  // namespace scantape::cuda

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "scantape/view.h"
+
+// Reading tensors of strided rows, 16 bytes at a time where alignment allows. A thread always owns the same columns,
+// whether they come in one access or one by one: bits never depend on how a tensor is aligned.
+
+namespace scantape::cuda {
+
+/// Elements of one 16-byte access.
+template <class T>
+inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
+
+template <class T>
+struct alignas(16) Pack {
+  T value[kPack<T>];
+
+  __device__ T& operator[](int i) { return value[i]; }
+  __device__ const T& operator[](int i) const { return value[i]; }
+};
+
+/// True where every pack that starts at a multiple of kPack<T> columns is aligned in every row.
+template <class T>
+bool is_pack_aligned(const void* data, std::int64_t stride) noexcept {
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % kPack<T> == 0;
+}
+
+/// A tensor to read, as rows; data is null where it is absent.
+template <class T>
+struct Source {
+  const T* data = nullptr;
+  std::int64_t stride = 0;
+  bool aligned = false;
+
+  __device__ bool present() const { return data != nullptr; }
+  __device__ T at(std::int64_t row, std::int64_t column) const { return data[row * stride + column]; }
+
+  /// kPack<T> elements from `column` on, zeros beyond the `remaining` ones of the row.
+  __device__ Pack<T> load(std::int64_t row, std::int64_t column, std::int64_t remaining) const {
+    const T* from = data + row * stride + column;
+    if (aligned && remaining >= kPack<T>) return *reinterpret_cast<const Pack<T>*>(from);
+    Pack<T> pack;
+#pragma unroll
+    for (int i = 0; i < kPack<T>; ++i) pack[i] = i < remaining ? from[i] : T(0);
+    return pack;
+  }
+};
+
+template <class T>
+Source<T> source(const ConstView& view) noexcept {
+  Source<T> result;
+  Rows rows;
+  if (!view.present || !as_rows(view, &rows)) return result;
+  result.data = view.as<T>();
+  result.stride = rows.stride;
+  result.aligned = is_pack_aligned<T>(view.data, rows.count > 1 ? rows.stride : 0);
+  return result;
+}
+
+}  // namespace scantape::cuda
