@@ -1,0 +1,97 @@
+#include "scantape/autograd/lti.h"
+
+#include <cmath>
+
+namespace scantape::autograd {
+namespace {
+
+constexpr double kOutputScale = 0.1;  // a fresh model predicts little: its loss starts near the zero predictor's
+
+std::vector<double> normal(Random& random, const Shape& shape, double deviation) {
+  std::vector<double> values(static_cast<std::size_t>(shape.elements()));
+  for (double& value : values) value = deviation * random.normal();
+  return values;
+}
+
+std::vector<double> constant(std::int64_t count, double value) {
+  return std::vector<double>(static_cast<std::size_t>(count), value);
+}
+
+double deviation_of(std::int64_t fan_in) { return 1 / std::sqrt(static_cast<double>(fan_in)); }
+
+void require_sizes(const LtiConfig& config) {
+  const std::pair<const char*, std::int64_t> sizes[] = {{"features", config.features},
+                                                        {"hidden_dim", config.hidden_dim},
+                                                        {"expand", config.expand},
+                                                        {"state_dim", config.state_dim},
+                                                        {"num_layers", config.num_layers}};
+  for (const auto& [name, size] : sizes)
+    if (size < 1)
+      throw Error(Code::invalid_argument,
+                  "lti: " + std::string(name) + " is " + std::to_string(size) + ", wants at least 1");
+}
+
+}  // namespace
+
+Lti::Lti(const LtiConfig& config, DType dtype, Device device, std::uint64_t seed) : config_(config) {
+  require_sizes(config);
+  const std::int64_t F = config.features, E = config.width(), N = config.state_dim;
+  Random random(seed);
+  const auto weight = [&](const std::string& name, const Shape& shape, double scale = 1) {
+    return parameters_.add(name, shape, true, normal(random, shape, scale * deviation_of(shape.back())));
+  };
+  const auto vector = [&](const std::string& name, std::int64_t size, double value) {
+    return parameters_.add(name, {size}, false, constant(size, value));
+  };
+
+  input_weight_ = weight("input_projection.weight", {E, F});
+  input_bias_ = vector("input_projection.bias", E, 0);
+  for (std::int64_t i = 0; i < config.num_layers; ++i) {
+    const std::string prefix = "layers." + std::to_string(i) + ".";
+    Layer layer{};
+    layer.norm_weight = vector(prefix + "norm.weight", E, 1);
+    layer.norm_bias = vector(prefix + "norm.bias", E, 0);
+    std::vector<double> A = constant(N, 0), delta = A;
+    for (double& a : A) a = random.uniform(-1, -0.5);
+    for (double& d : delta) {
+      const double dt = std::exp(random.uniform(std::log(1e-3), std::log(0.1)));
+      d = dt + std::log(-std::expm1(-dt));  // softplus(d) = dt
+    }
+    layer.A = parameters_.add(prefix + "A", {N}, false, std::move(A));
+    layer.delta = parameters_.add(prefix + "delta", {N}, false, std::move(delta));
+    layer.B = weight(prefix + "B", {N, E});
+    layer.C = weight(prefix + "C", {E, N});
+    layer.D = vector(prefix + "D", E, 1);
+    layers_.push_back(layer);
+  }
+  norm_weight_ = vector("norm.weight", E, 1);
+  norm_bias_ = vector("norm.bias", E, 0);
+  output_weight_ = weight("output_projection.weight", {1, E}, kOutputScale);
+  output_bias_ = vector("output_projection.bias", 1, 0);
+  parameters_.allocate(dtype, device);
+}
+
+Variable Lti::forward(Tape* tape, const Variable& input, WriteMode mode) const {
+  if (!input.present() || input.shape().rank() != 3 || input.shape().back() != config_.features)
+    throw Error(Code::invalid_argument,
+                "lti: x has shape " + (input.present() ? name(input.shape()) : "absent") + ", wants [B, L, " +
+                    std::to_string(config_.features) + "] = [B, L, F]");
+  const auto on = [&](int index) { return parameters_.on(tape, index, mode); };
+
+  Variable x = projection(input, on(input_weight_), on(input_bias_));
+  for (const Layer& layer : layers_) {
+    const Variable u = layer_norm(x, on(layer.norm_weight), on(layer.norm_bias), config_.eps);
+    const Discretized system = discretize(softplus(on(layer.delta)), on(layer.A), on(layer.B), config_.method);
+    const Variable h = scan(system.A_bar, projection(u, system.B_bar)).h;
+    x = state_output(projection(h, on(layer.C)), u, on(layer.D), x, config_.activation);
+  }
+  const Variable normed = layer_norm(x, on(norm_weight_), on(norm_bias_), config_.eps);
+  return projection(normed, on(output_weight_), on(output_bias_));
+}
+
+std::int64_t Lti::parameter_count(const LtiConfig& config) noexcept {
+  const std::int64_t F = config.features, E = config.width(), N = config.state_dim;
+  return E * (F + 1) + config.num_layers * (2 * E + 2 * N + 2 * N * E + E) + 2 * E + (E + 1);
+}
+
+}  // namespace scantape::autograd
