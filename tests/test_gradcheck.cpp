@@ -1,0 +1,138 @@
+// gradcheck itself: a right op passes, each kind of wrong one fails.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "scantape/autograd/gradcheck.h"
+#include "scantape/autograd/ops.h"
+#include "scantape/autograd/parameters.h"
+#include "scantape/autograd/tape.h"
+
+namespace scantape::autograd {
+namespace {
+
+using Values = std::vector<double>;
+
+Tensor random_tensor(const Shape& shape, std::uint64_t seed) {
+  Random random(seed);
+  Values values(static_cast<std::size_t>(shape.elements()));
+  for (double& value : values) value = random.normal();
+  return Tensor::from(shape, values);
+}
+
+// [user_op]
+/// y = x^3, elementwise: a user's own op with its backward.
+Variable cube(const Variable& x, double factor = 3) {
+  Values y = x.value().values<double>();
+  for (double& value : y) value = value * value * value;
+  return record("cube", {&x}, {Tensor::from(x.shape(), y)}, [x = Saved(x), factor](BackwardPass& pass) {
+    const ConstView value = x.read(pass.op(), "x"), d_y = pass.cotangent(0);
+    const Gradient d_x = pass.gradient(0);
+    for (std::int64_t i = 0; i < value.elements(); ++i) {
+      double& target = d_x.view.as<double>()[i];
+      const double gradient = factor * value.as<double>()[i] * value.as<double>()[i] * d_y.as<double>()[i];
+      target = d_x.mode == WriteMode::accumulate ? target + gradient : gradient;
+    }
+  })[0];
+}
+// [user_op]
+
+GradcheckReport check(const DifferentiableFunction& function, const std::vector<Tensor>& inputs,
+                      const GradcheckOptions& options = {}) {
+  return gradcheck(function, inputs, options);
+}
+
+std::vector<Variable> one(const Variable& variable) { return {variable}; }
+
+TEST(Gradcheck, PassesAUsersRightOp) {
+  const auto report = check([](const auto& in) { return one(cube(in[0])); }, {random_tensor({2, 3}, 1)});
+  EXPECT_TRUE(report.pass()) << report.text();
+  EXPECT_LT(report.rows.at(0).max_rel_err, 1e-9);
+}
+
+TEST(Gradcheck, FailsASlightlyWrongFactor) {
+  const auto report = check([](const auto& in) { return one(cube(in[0], 3.0001)); }, {random_tensor({2, 3}, 1)});
+  EXPECT_FALSE(report.pass());
+}
+
+TEST(Gradcheck, FailsANaN) {
+  const auto report = check([](const auto& in) { return one(cube(in[0], std::nan(""))); }, {random_tensor({2, 3}, 1)});
+  EXPECT_FALSE(report.pass());
+  EXPECT_TRUE(std::isnan(report.rows.at(0).max_rel_err));
+}
+
+TEST(Gradcheck, FailsWhatItCannotSee) {
+  // The sum over a layer norm's row is the same whatever x is: its gradient is zero, and a check of zeros sees nothing.
+  const auto zero = [](const std::vector<Variable>& in) { return one(cube(Variable(in[0].value().clone()))); };
+  EXPECT_THROW((void)check(zero, {random_tensor({2}, 1)}), Error);
+  const auto partly = [](const std::vector<Variable>& in) {
+    return std::vector<Variable>{cube(in[0]), record("constant", {&in[1]}, {Tensor::zeros({2}, DType::f64)},
+                                                     [](BackwardPass& pass) {
+                                                       const Gradient d = pass.gradient(0);
+                                                       for (int i = 0; i < 2; ++i) d.view.as<double>()[i] = 0;
+                                                     })[0]};
+  };
+  const std::vector<Tensor> inputs{random_tensor({2}, 1), random_tensor({2}, 2)};
+  EXPECT_FALSE(check(partly, inputs).pass());
+  GradcheckOptions declared;
+  declared.zero_gradients = {1};
+  EXPECT_TRUE(check(partly, inputs, declared).pass());
+  declared.zero_gradients = {0, 1};
+  EXPECT_FALSE(check(partly, inputs, declared).pass());
+}
+
+TEST(Gradcheck, FailsAnOverwriteInPlaceOfAnAdd) {
+  const auto overwriting = [](const Variable& x) {
+    return record("careless", {&x}, {x.value().clone()}, [](BackwardPass& pass) {
+      const ConstView d_y = pass.cotangent(0);
+      const Gradient d_x = pass.gradient(0);
+      for (std::int64_t i = 0; i < d_y.elements(); ++i) d_x.view.as<double>()[i] = d_y.as<double>()[i];
+    })[0];
+  };
+  const auto used_twice = [&](const std::vector<Variable>& in) {
+    return std::vector<Variable>{overwriting(in[0]), cube(in[0])};
+  };
+  EXPECT_FALSE(check(used_twice, {random_tensor({3}, 1)}).pass());
+}
+
+TEST(Gradcheck, RefusesInputsThatProveNothing) {
+  const auto function = [](const std::vector<Variable>& in) { return one(silu(in[0])); };
+  EXPECT_THROW((void)check(function, {Tensor::zeros({2}, DType::f32)}), Error);
+  EXPECT_THROW((void)check(function, {Tensor::zeros({0}, DType::f64)}), Error);
+  EXPECT_THROW((void)check(function, {}), Error);
+}
+
+TEST(Gradcheck, ComposedOpsOfOneLayer) {
+  const auto layer = [](const std::vector<Variable>& in) {
+    const Variable u = layer_norm(in[0], in[1], in[2]);
+    const Discretized system = discretize(softplus(in[3]), in[4], in[5]);
+    const Scanned scanned = scan(system.A_bar, projection(u, system.B_bar), in[6]);
+    return std::vector<Variable>{state_output(projection(scanned.h, in[7]), u, in[8], in[0]), scanned.final_state};
+  };
+  constexpr int B = 2, L = 5, E = 4, N = 3;
+  Tensor A = random_tensor({N}, 5);
+  for (int i = 0; i < N; ++i) A.mutable_data<double>()[i] = -0.3 - 0.2 * i;
+  const auto report = check(layer, {random_tensor({B, L, E}, 1), random_tensor({E}, 2), random_tensor({E}, 3),
+                                    random_tensor({N}, 4), A, random_tensor({N, E}, 6), random_tensor({B, N}, 7),
+                                    random_tensor({E, N}, 8), random_tensor({E}, 9)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
+TEST(SliceError, SeesASmallChannelBesideALargeOne) {
+  const Values want{1e6, 1, 2e6, 2}, wrong{1e6, 1.5, 2e6, 2};
+  EXPECT_GT(slice_error(wrong, want, {2, 2}), 0.1);
+  EXPECT_EQ(slice_error(want, want, {2, 2}), 0);
+}
+
+TEST(SliceError, NaNInfinityAndWrongSizesFail) {
+  const double nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
+  EXPECT_FALSE(slice_error({1, nan}, {1, 1}, {2}) <= 1e300);
+  EXPECT_FALSE(slice_error({nan, 1}, {1, 1}, {2}) <= 1e300);
+  EXPECT_FALSE(slice_error({1, inf}, {1, inf}, {2}) <= 1e300);
+  EXPECT_FALSE(slice_error({1}, {1, 1}, {2}) <= 1e300);
+  EXPECT_FALSE(slice_error({1, 1}, {1, nan}, {2}) <= 1e300);
+}
+
+}  // namespace
+}  // namespace scantape::autograd
