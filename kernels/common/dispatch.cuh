@@ -27,7 +27,7 @@ Status dispatch_value(Value value, const char* missing, Body&& body) {
   const auto try_arm = [&](auto constant) {
     if (found || value != constant.value) return;
     found = true;
-    status = body(constant);
+    static_cast<void>(status = body(constant));  // nvcc takes an assignment for a dropped result
   };
   (try_arm(std::integral_constant<decltype(kValues), kValues>{}), ...);
   return found ? status : Status::fail(Code::unsupported, missing);

@@ -1,0 +1,191 @@
+// Discretisation of a diagonal state space model, x' = A x + B u held constant over steps of dt. Per state, z = dt A:
+//
+//              A_bar - 1     B_bar = s B, s =   da/dA    da/ddt    ds/dA             ds/ddt
+//   zoh        expm1(z)      dt phi1(z)         dt e^z   A e^z     dt^2 phi1'(z)     e^z
+//   exp_euler  expm1(z)      dt                 dt e^z   A e^z     0                 1
+//   bilinear   z R           dt R               dt R^2   A R^2     dt^2 R^2 / 2      R^2           R = 1 / (1 - z/2)
+//   euler      z             dt                 dt       A         0                 1
+//
+// zoh's s is the integral of exp(A t) over the step, (e^z - 1) / A = dt phi1(z): written with phi1 it has no division
+// by A and no cancellation near z = 0; far left it goes to -1/A. d(dt phi1(dt A))/ddt = phi1 + z phi1' = e^z. bilinear's
+// A_bar is R (1 + z/2), not 2 R - 1, which cancels for small A_bar.
+//
+// Gradient. Both A_bar and F = A_bar - 1 depend on (dt, A) alike, so their cotangents add to g_a; B_bar gives
+// g_s = sum over E of d_B_bar B and d_B = s d_B_bar. Then d_A = g_a da/dA + g_s ds/dA, d_dt = g_a da/ddt + g_s ds/ddt.
+// Nothing is saved: the factors cost less to form again than to read.
+//
+// Variants: one per method. Forward: elementwise over B, each thread forming its row's s. Backward: a block per state,
+// which sums g_s over E in a fixed order and writes its row of d_B on the way.
+// Bytes: forward reads B, writes B_bar: 2 N E elements; backward reads d_B_bar and B, writes d_B: 3 N E.
+
+#include "scantape/discretize.h"
+
+#include "common/dispatch.cuh"
+#include "common/math.cuh"
+#include "common/reduce.cuh"
+
+namespace scantape::cuda {
+namespace {
+
+/// What a method makes of one state.
+template <class T>
+struct Step {
+  T a, a_less_one, s;
+};
+
+template <class T>
+struct Slopes {
+  T a_by_A, a_by_dt, s_by_A, s_by_dt;
+};
+
+template <class T, DiscretizeMethod kMethod>
+__device__ Step<T> step_of(T dt, T A) {
+  const T z = dt * A;
+  if constexpr (kMethod == DiscretizeMethod::zoh) {
+    return {exp_of(z), expm1_of(z), dt * phi1(z)};
+  } else if constexpr (kMethod == DiscretizeMethod::exp_euler) {
+    return {exp_of(z), expm1_of(z), dt};
+  } else if constexpr (kMethod == DiscretizeMethod::bilinear) {
+    const T r = T(1) / (T(1) - T(0.5) * z);
+    return {r * (T(1) + T(0.5) * z), z * r, dt * r};
+  } else {
+    return {T(1) + z, z, dt};
+  }
+}
+
+template <class T, DiscretizeMethod kMethod>
+__device__ Slopes<T> slopes_of(T dt, T A) {
+  const T z = dt * A;
+  if constexpr (kMethod == DiscretizeMethod::zoh) {
+    const T e = exp_of(z);
+    return {dt * e, A * e, dt * (dt * phi1_derivative(z)), e};
+  } else if constexpr (kMethod == DiscretizeMethod::exp_euler) {
+    const T e = exp_of(z);
+    return {dt * e, A * e, T(0), T(1)};
+  } else if constexpr (kMethod == DiscretizeMethod::bilinear) {
+    const T r = T(1) / (T(1) - T(0.5) * z);
+    return {dt * r * r, A * r * r, T(0.5) * (dt * r) * (dt * r), r * r};
+  } else {
+    return {dt, A, T(0), T(1)};
+  }
+}
+
+template <class T, DiscretizeMethod kMethod>
+__global__ void __launch_bounds__(kBlockThreads)
+    discretize_fwd_elementwise_kernel(Extent extent, Source<T> dt, Source<T> A, Source<T> B, Target<T> A_bar,
+                                      Target<T> B_bar, Target<T> F) {
+  for_each_pack<T>(extent, [&](std::int64_t state, std::int64_t column, std::int64_t remaining) {
+    const Step<T> step = step_of<T, kMethod>(dt.at(0, state), A.at(0, state));
+    Pack<T> value = B.load(state, column, remaining);
+#pragma unroll
+    for (int i = 0; i < kPack<T>; ++i) value[i] *= step.s;
+    B_bar.store(state, column, remaining, value);
+    if (column == 0) {
+      A_bar.put(0, state, step.a);
+      if (F.wanted()) F.put(0, state, step.a_less_one);
+    }
+  });
+}
+
+/// Where B has no columns: A_bar and F alone.
+template <class T, DiscretizeMethod kMethod>
+__global__ void __launch_bounds__(kBlockThreads)
+    discretize_fwd_states_kernel(std::int64_t states, Source<T> dt, Source<T> A, Target<T> A_bar, Target<T> F) {
+  const std::int64_t self = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (std::int64_t state = self; state < states; state += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
+    const Step<T> step = step_of<T, kMethod>(dt.at(0, state), A.at(0, state));
+    A_bar.put(0, state, step.a);
+    if (F.wanted()) F.put(0, state, step.a_less_one);
+  }
+}
+
+template <class T, DiscretizeMethod kMethod>
+__global__ void __launch_bounds__(kBlockThreads)
+    discretize_bwd_state_kernel(Extent extent, Source<T> dt, Source<T> A, Source<T> B, Source<T> d_A_bar,
+                                Source<T> d_B_bar, Source<T> d_F, Target<T> d_dt, Target<T> d_A, Target<T> d_B) {
+  auto& cells = shared_storage<BlockSum<T, kBlockThreads>>();
+  const bool wants_g_s = d_B_bar.present() && (d_dt.wanted() || d_A.wanted());
+  for (std::int64_t state = blockIdx.x; state < extent.rows; state += gridDim.x) {
+    const T step = dt.at(0, state), rate = A.at(0, state);
+    const T s = step_of<T, kMethod>(step, rate).s;
+    T g_s = 0;
+    for (std::int64_t column = threadIdx.x * kPack<T>; column < extent.columns;
+         column += kBlockThreads * kPack<T>) {
+      const std::int64_t remaining = extent.columns - column;
+      Pack<T> g = {};
+      if (d_B_bar.present()) g = d_B_bar.load(state, column, remaining);
+      if (wants_g_s) {
+        const Pack<T> b = B.load(state, column, remaining);
+#pragma unroll
+        for (int i = 0; i < kPack<T>; ++i) g_s += g[i] * b[i];
+      }
+      if (d_B.wanted()) {
+        // Without d_B_bar the gradient is zero, whatever s is.
+#pragma unroll
+        for (int i = 0; i < kPack<T>; ++i) g[i] = d_B_bar.present() ? g[i] * s : T(0);
+        d_B.store(state, column, remaining, g);
+      }
+    }
+    g_s = block_sum(g_s, cells);
+    if (threadIdx.x == 0) {
+      const Slopes<T> slopes = slopes_of<T, kMethod>(step, rate);
+      const bool has_a = d_A_bar.present() || d_F.present();
+      const T g_a = (d_A_bar.present() ? d_A_bar.at(0, state) : T(0)) + (d_F.present() ? d_F.at(0, state) : T(0));
+      // A cotangent that is absent is left out, not multiplied: a slope may be infinite.
+      const auto chain = [&](T a_slope, T s_slope) {
+        return (has_a ? g_a * a_slope : T(0)) + (wants_g_s ? g_s * s_slope : T(0));
+      };
+      if (d_dt.wanted()) d_dt.put(0, state, chain(slopes.a_by_dt, slopes.s_by_dt));
+      if (d_A.wanted()) d_A.put(0, state, chain(slopes.a_by_A, slopes.s_by_A));
+    }
+  }
+}
+
+template <class T, DiscretizeMethod kMethod>
+Status forward(const DiscretizeForward& args, Stream stream) {
+  const Extent extent{args.B.shape[0], args.B.shape[1]};
+  const Source<T> dt = source<T>(args.dt), A = source<T>(args.A);
+  const Target<T> A_bar = target<T>(args.A_bar), F = target<T>(args.F);
+  if (extent.columns == 0) {
+    return launch("discretize_fwd_states_kernel", discretize_fwd_states_kernel<T, kMethod>,
+                  grid_for(extent.rows, kBlockThreads, kMostBlocksX), dim3(kBlockThreads), 0, stream, extent.rows, dt,
+                  A, A_bar, F);
+  }
+  const Grid grid = element_grid<T>(extent);
+  return launch("discretize_fwd_elementwise_kernel", discretize_fwd_elementwise_kernel<T, kMethod>, grid.grid,
+                grid.block, 0, stream, extent, dt, A, source<T>(args.B), A_bar, target<T>(args.B_bar), F);
+}
+
+template <class T, DiscretizeMethod kMethod>
+Status backward(const DiscretizeBackward& args, Stream stream) {
+  const Extent extent{args.B.shape[0], args.B.shape[1]};
+  return launch("discretize_bwd_state_kernel", discretize_bwd_state_kernel<T, kMethod>,
+                grid_for(extent.rows, 1, kMostBlocksX), dim3(kBlockThreads), 0, stream, extent, source<T>(args.dt),
+                source<T>(args.A), source<T>(args.B), source<T>(args.d_A_bar), source<T>(args.d_B_bar),
+                source<T>(args.d_F), target<T>(args.d_dt), target<T>(args.d_A), target<T>(args.d_B));
+}
+
+template <class Body>
+Status dispatch(const DiscretizeForward& args, Body&& body) {
+  return dispatch_dtype(args.dt.dtype, "discretize: no CUDA kernel for this dtype", [&](auto zero) {
+    return dispatch_value<DiscretizeMethod::zoh, DiscretizeMethod::exp_euler, DiscretizeMethod::bilinear,
+                          DiscretizeMethod::euler>(args.method, "discretize: no CUDA kernel for this method",
+                                                   [&](auto method) { return body(zero, method); });
+  });
+}
+
+}  // namespace
+
+Status discretize_forward(const DiscretizeForward& args, Stream stream) noexcept {
+  return dispatch(args, [&](auto zero, auto method) { return forward<decltype(zero), method.value>(args, stream); });
+}
+
+Status discretize_backward(const DiscretizeBackward& args, Stream stream) noexcept {
+  if (!args.d_dt.wanted() && !args.d_A.wanted() && !args.d_B.wanted()) return Status();
+  return dispatch(args, [&](auto zero, auto method) { return backward<decltype(zero), method.value>(args, stream); });
+}
+
+std::int64_t discretize_forward_workspace(const DiscretizeForward&) noexcept { return 0; }
+std::int64_t discretize_backward_workspace(const DiscretizeBackward&) noexcept { return 0; }
+
+}  // namespace scantape::cuda
