@@ -1,6 +1,6 @@
 # What the scripts of this folder share: packages, build folders, where nvcc is. Sourced, never run.
 # Debian 12 and 13 and Ubuntu 24.04 are served by apt; elsewhere the scripts go on with what is there.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit 4
