@@ -5,6 +5,7 @@
 #include <fstream>
 #include <new>
 
+#include "cpu/matrix_product.h"
 #include "runtime/cuda_device.h"
 
 namespace scantape {
@@ -22,6 +23,8 @@ std::string cpu_model() {
 }  // namespace
 
 const char* cuda_backend() noexcept { return SCANTAPE_GPU; }
+
+const char* cpu_instruction_set() noexcept { return cpu::name(cpu::best_instruction_set()); }
 
 std::vector<DeviceInfo> devices() {
   std::vector<DeviceInfo> all{{kCpu, cpu_model(), 0, 0, 0}};

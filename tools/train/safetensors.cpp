@@ -1,11 +1,11 @@
-#include "safetensors.h"
+#include "train/safetensors.h"
 
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "files.h"
+#include "train/files.h"
 
 namespace scantape::train {
 namespace {

@@ -11,6 +11,9 @@ namespace scantape {
 /// What the device `cuda` is in this build: "native" (a GPU), "emulated" (kernels run on the CPU) or "none".
 const char* cuda_backend() noexcept;
 
+/// The vector instructions that the CPU's matrix products use: "baseline", "avx2" or "avx512".
+const char* cpu_instruction_set() noexcept;
+
 struct DeviceInfo {
   Device device;
   std::string description;          // "NVIDIA H200", "emulated sm_80", the CPU's model name
