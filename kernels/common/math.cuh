@@ -13,6 +13,8 @@ __device__ inline float expm1_of(float x) { return expm1f(x); }
 __device__ inline double expm1_of(double x) { return ::expm1(x); }
 __device__ inline float log1p_of(float x) { return log1pf(x); }
 __device__ inline double log1p_of(double x) { return ::log1p(x); }
+__device__ inline float log_of(float x) { return logf(x); }
+__device__ inline double log_of(double x) { return ::log(x); }
 __device__ inline float sqrt_of(float x) { return sqrtf(x); }
 __device__ inline double sqrt_of(double x) { return ::sqrt(x); }
 __device__ inline float abs_of(float x) { return fabsf(x); }

@@ -39,6 +39,14 @@ __device__ T block_sum(T value, BlockSum<T, kThreads>& cells) {
   return sum;
 }
 
+/// The sum of partial[0..count) in a fixed order, in every thread of a one-dimensional block. All threads must call it.
+template <class T>
+__device__ T joined_sum(const T* partial, int count, BlockSum<T, kBlockThreads>& cells) {
+  T sum = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kBlockThreads) sum += partial[i];
+  return block_sum(sum, cells);
+}
+
 /// How rows are shared out when columns are summed: `chunks` blocks along y of `rows` rows each, `grid.block` a pack of
 /// columns per thread along x and a row per thread along y.
 struct ColumnPlan {
@@ -140,8 +148,5 @@ Status join_column_sums(const char* name, const T* partial, std::int64_t rows, s
   return launch(name, column_sum_join_kernel<T>, dim3(static_cast<unsigned>(tiles < kMostBlocksX ? tiles : kMostBlocksX)),
                 dim3(kJoinColumns, kJoinRows), 0, stream, partial, rows, columns, out);
 }
-
-/// Bytes of a workspace part, rounded up so that the next part is aligned again.
-constexpr std::int64_t workspace_part(std::int64_t bytes) { return ceil_div(bytes, 256) * 256; }
 
 }  // namespace scantape::cuda
