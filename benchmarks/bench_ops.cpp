@@ -1,5 +1,6 @@
-// Times every op, forward and backward, on the cases of tests/cases that are of a size people use. Each is compared
-// with the reference first; what is wrong is not timed. Prints a table; --json FILE writes the same for programs.
+// Times every op, forward and backward, on the cases of tests/cases that are of a size people use. Each is
+// compared with the reference first; what is wrong is not timed. Prints a table; --json FILE writes the same
+// for programs.
 
 #include <benchmark/benchmark.h>
 #include <omp.h>
@@ -39,7 +40,9 @@ constexpr double kSecondsARepetition = 0.1;
 constexpr int kEnqueuedOnGpu = 20;  // calls per wait: the wait is paid once for all of them
 
 enum class Direction { forward, backward };
-const char* name(Direction direction) { return direction == Direction::forward ? "forward" : "backward"; }
+const char* name(Direction direction) {
+  return direction == Direction::forward ? "forward" : "backward";
+}
 
 struct Job {
   const Case* c;
@@ -48,7 +51,9 @@ struct Job {
   Direction direction;
 };
 
-const char* kind_of(Device device) { return device.is_cpu() ? "cpu" : "cuda"; }
+const char* kind_of(Device device) {
+  return device.is_cpu() ? "cpu" : "cuda";
+}
 
 /// "scan/B32-L60-C512" -> "B32-L60-C512": what follows the op, up to the options.
 std::string shape_of(const Case& c) {
@@ -57,7 +62,8 @@ std::string shape_of(const Case& c) {
 }
 
 std::string name_of(const Job& job) {
-  return job.c->name + "/" + name(job.direction) + "/" + scantape::name(job.dtype) + "/" + kind_of(job.device);
+  return job.c->name + "/" + name(job.direction) + "/" + scantape::name(job.dtype) + "/" +
+         kind_of(job.device);
 }
 
 /// One line that the next one replaces, on a terminal only.
@@ -66,8 +72,8 @@ void show_progress(const std::string& text) {
 }
 
 /// What differs between one result and the reference's, or nothing. NaN differs.
-std::string difference(const std::string& what, const Values& got, const Values& want, const Shape& shape, DType dtype,
-                       cases::ErrorRule rule, double allowed) {
+std::string difference(const std::string& what, const Values& got, const Values& want, const Shape& shape,
+                       DType dtype, cases::ErrorRule rule, double allowed) {
   const double error = cases::relative_error(got, want, shape, dtype, rule);
   if (error <= allowed) return "";
   return what + " is off by " + std::to_string(error) + ", allowed is " + std::to_string(allowed);
@@ -84,7 +90,8 @@ std::string compare_outputs(const Case& c, const Instance& got, const Instance& 
       reference = output.canonical(reference, output.shape, DType::f64);
       shape = output.canonical_shape;
     }
-    std::string text = difference(output.name, mine, reference, shape, dtype, output.rule, output.budget.of(dtype));
+    std::string text =
+        difference(output.name, mine, reference, shape, dtype, output.rule, output.budget.of(dtype));
     if (!text.empty()) return text;
   }
   return "";
@@ -94,14 +101,15 @@ std::string compare_gradients(const Case& c, const Instance& got, const Instance
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
     const cases::Input& input = c.inputs[i];
     if (!input.gradient) continue;
-    std::string text = difference("d_" + input.name, got.gradient(i), want.gradient(i), input.shape, dtype, input.rule,
-                                  input.budget.of(dtype));
+    std::string text = difference("d_" + input.name, got.gradient(i), want.gradient(i), input.shape, dtype,
+                                  input.rule, input.budget.of(dtype));
     if (!text.empty()) return text;
   }
   return "";
 }
 
-/// A case in the memory of a device, checked in both directions. Numbers are drawn once for all that is timed on them.
+/// A case in the memory of a device, checked in both directions. Numbers are drawn once for all that is timed
+/// on them.
 class Prepared {
  public:
   explicit Prepared(const Job& job) : job_(job) {
@@ -138,7 +146,8 @@ class Session : public benchmark::BenchmarkReporter {
 
   void register_benchmarks() {
     for (std::size_t i = 0; i < jobs_.size(); ++i)
-      benchmark::RegisterBenchmark(name_of(jobs_[i]).c_str(), [this, i](benchmark::State& state) { run(state, i); })
+      benchmark::RegisterBenchmark(name_of(jobs_[i]).c_str(),
+                                   [this, i](benchmark::State& state) { run(state, i); })
           ->UseRealTime()
           ->MinTime(kSecondsARepetition)
           ->Repetitions(kRepetitions);
@@ -175,7 +184,8 @@ class Session : public benchmark::BenchmarkReporter {
     }
     Status status;
     while (state.KeepRunningBatch(batch)) {
-      for (std::int64_t call = 0; call < batch && status.ok(); ++call) status = prepared_->launch(job.direction);
+      for (std::int64_t call = 0; call < batch && status.ok(); ++call)
+        status = prepared_->launch(job.direction);
       if (status.ok() && !job.device.is_cpu()) status = synchronize(job.device);
       if (!status.ok()) state.SkipWithError((row.failure = status.message()).c_str());
     }

@@ -32,7 +32,8 @@ Rates rates_of(const Row& row, const Report& report) {
   rates.bytes_per_s = row.bytes / seconds;
   rates.copy_share = rates.bytes_per_s / roofs.copy_bytes_per_s;
   rates.operations_per_s = row.operations / seconds;
-  rates.multiply_add_share = rates.operations_per_s / roofs.operations_per_s(row.dtype == "f32" ? DType::f32 : DType::f64);
+  rates.multiply_add_share =
+      rates.operations_per_s / roofs.operations_per_s(row.dtype == "f32" ? DType::f32 : DType::f64);
   return rates;
 }
 
@@ -79,12 +80,17 @@ nlohmann::json json_of(const Roofs& roofs) {
 }
 
 nlohmann::json json_of(const Row& row, const Report& report) {
-  nlohmann::json json = {{"op", row.op},           {"direction", row.direction},
-                         {"dtype", row.dtype},     {"device", row.device},
+  nlohmann::json json = {{"op", row.op},
+                         {"direction", row.direction},
+                         {"dtype", row.dtype},
+                         {"device", row.device},
                          {"backend", row.device == "cpu" ? "cpu" : report.backend},
-                         {"case", row.case_name},  {"variant", row.variant},
-                         {"shape", row.shape},     {"bytes", row.bytes},
-                         {"operations", row.operations}, {"pass", row.failure.empty()}};
+                         {"case", row.case_name},
+                         {"variant", row.variant},
+                         {"shape", row.shape},
+                         {"bytes", row.bytes},
+                         {"operations", row.operations},
+                         {"pass", row.failure.empty()}};
   if (!row.failure.empty()) {
     json["failure"] = row.failure;
     return json;
@@ -115,30 +121,39 @@ double Row::spread() const {
 }
 
 void print_table(const Report& report, std::ostream& out) {
-  out << "scantape " << report.git << ", " << report.build_type << ", " << report.compiler << ", " << report.date << "\n";
+  out << "scantape " << report.git << ", " << report.build_type << ", " << report.compiler << ", "
+      << report.date << "\n";
   for (const auto& [device, roofs] : report.roofs) {
     out << device << ": " << report.descriptions.at(device);
     if (device == "cpu") out << ", " << report.threads << " threads";
-    out << "; roofs of this run: copy of " << roofs.copy_size << format(" %.1f GB/s", roofs.copy_bytes_per_s / 1e9)
+    out << "; roofs of this run: copy of " << roofs.copy_size
+        << format(" %.1f GB/s", roofs.copy_bytes_per_s / 1e9)
         << format(" (read + write), multiply-add f32 %.1f", roofs.multiply_adds_f32_per_s / 1e9)
         << format(", f64 %.1f GFLOP/s (", roofs.multiply_adds_f64_per_s / 1e9) << roofs.instructions << ")\n";
   }
-  out << "Each op was compared with the reference before it was timed. Bytes count each tensor once. The same buffers are\n"
+  out << "Each op was compared with the reference before it was timed. Bytes count each tensor once. The "
+         "same buffers are\n"
          "used by every call: what fits into a cache stays there and may pass the copy roof.\n\n";
-  std::vector<Line> lines = {{"op", "direction", "dtype", "device", "shape", "time", "+-", "GB/s", "of copy", "GFLOP/s",
-                              "of multiply-add"}};
+  std::vector<Line> lines = {{"op", "direction", "dtype", "device", "shape", "time", "+-", "GB/s", "of copy",
+                              "GFLOP/s", "of multiply-add"}};
   for (const Row& row : report.rows) lines.push_back(table_line(row, report));
   print_lines(lines, 5, out);
   for (const Row& row : report.rows)
     if (!row.failure.empty())
-      out << "WRONG " << row.case_name << ' ' << row.direction << ' ' << row.dtype << ' ' << row.device << ": "
-          << row.failure << "\n";
+      out << "WRONG " << row.case_name << ' ' << row.direction << ' ' << row.dtype << ' ' << row.device
+          << ": " << row.failure << "\n";
 }
 
 void write_json(const Report& report, std::ostream& out) {
-  nlohmann::json json = {{"format_version", 1},       {"program", "bench_ops"},   {"git", report.git},
-                         {"build_type", report.build_type}, {"compiler", report.compiler}, {"date", report.date},
-                         {"threads", report.threads}, {"backend", report.backend}, {"devices", nlohmann::json::object()},
+  nlohmann::json json = {{"format_version", 1},
+                         {"program", "bench_ops"},
+                         {"git", report.git},
+                         {"build_type", report.build_type},
+                         {"compiler", report.compiler},
+                         {"date", report.date},
+                         {"threads", report.threads},
+                         {"backend", report.backend},
+                         {"devices", nlohmann::json::object()},
                          {"rows", nlohmann::json::array()}};
   for (const auto& [device, roofs] : report.roofs)
     json["devices"][device] = {{"description", report.descriptions.at(device)}, {"roofs", json_of(roofs)}};

@@ -25,9 +25,9 @@ struct Row {
 };
 
 struct Report {
-  std::string backend;          ///< what `cuda` is: native, emulated, none
+  std::string backend;  ///< what `cuda` is: native, emulated, none
   std::string git, compiler, build_type;
-  std::string date;             ///< UTC
+  std::string date;  ///< UTC
   int threads = 0;
   std::map<std::string, std::string> descriptions;  ///< of the devices in use
   std::map<std::string, Roofs> roofs;               ///< by device

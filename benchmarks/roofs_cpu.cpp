@@ -1,5 +1,5 @@
-// Roofs of the CPU. Both loops run on the threads that the ops use. The best of several runs counts: a roof is what the
-// machine can do when nothing disturbs it.
+// Roofs of the CPU. Both loops run on the threads that the ops use. The best of several runs counts: a roof
+// is what the machine can do when nothing disturbs it.
 
 #include <omp.h>
 #include <unistd.h>
@@ -57,8 +57,11 @@ double measure_copy(std::int64_t bytes) {
     std::memset(from.get() + begin, 1, size);
     std::memset(to.get() + begin, 2, size);
   });
-  const double seconds = best_seconds(
-      [&] { each_thread([&](std::int64_t begin, std::size_t size) { std::memcpy(to.get() + begin, from.get() + begin, size); }); });
+  const double seconds = best_seconds([&] {
+    each_thread([&](std::int64_t begin, std::size_t size) {
+      std::memcpy(to.get() + begin, from.get() + begin, size);
+    });
+  });
   return 2.0 * static_cast<double>(bytes) / seconds;
 }
 
@@ -71,20 +74,21 @@ using Loop = double (*)(double* sink);
 
 #if defined(__x86_64__)
 
-#define SCANTAPE_MULTIPLY_ADD_LOOP(function, features, Vector, Element, set1, fmadd)            \
-  __attribute__((target(features))) double function(double* sink) {                            \
-    Vector chains[kChains];                                                                     \
+#define SCANTAPE_MULTIPLY_ADD_LOOP(function, features, Vector, Element, set1, fmadd)                   \
+  __attribute__((target(features))) double function(double* sink) {                                    \
+    Vector chains[kChains];                                                                            \
     const Vector factor = set1(static_cast<Element>(0.999)), term = set1(static_cast<Element>(0.001)); \
-    for (Vector& chain : chains) chain = set1(static_cast<Element>(*sink));                     \
-    for (std::int64_t step = 0; step < kSteps; ++step)                                          \
-      for (Vector& chain : chains) chain = fmadd(chain, factor, term);                          \
-    Element values[sizeof(Vector) / sizeof(Element)];                                           \
-    for (const Vector& chain : chains) {                                                        \
-      std::memcpy(values, &chain, sizeof chain);                                                \
-      *sink += static_cast<double>(values[0]);                                                  \
-    }                                                                                           \
-    return 2.0 * kChains * static_cast<double>(kSteps) * static_cast<double>(sizeof(Vector) / sizeof(Element)); \
-  }                                                                                             \
+    for (Vector & chain : chains) chain = set1(static_cast<Element>(*sink));                           \
+    for (std::int64_t step = 0; step < kSteps; ++step)                                                 \
+      for (Vector & chain : chains) chain = fmadd(chain, factor, term);                                \
+    Element values[sizeof(Vector) / sizeof(Element)];                                                  \
+    for (const Vector& chain : chains) {                                                               \
+      std::memcpy(values, &chain, sizeof chain);                                                       \
+      *sink += static_cast<double>(values[0]);                                                         \
+    }                                                                                                  \
+    return 2.0 * kChains * static_cast<double>(kSteps) *                                               \
+           static_cast<double>(sizeof(Vector) / sizeof(Element));                                      \
+  }                                                                                                    \
   static_assert(true, "a semicolon follows")
 
 SCANTAPE_MULTIPLY_ADD_LOOP(avx512_f32, "avx512f", __m512, float, _mm512_set1_ps, _mm512_fmadd_ps);

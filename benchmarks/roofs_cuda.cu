@@ -1,7 +1,7 @@
 // Roofs of a GPU, in native builds only: what the emulator takes says nothing about a GPU.
 //
-// Both are timed by the host's clock around many enqueued pieces of work, of which each takes far longer than its
-// launch, and one wait. Best of several runs.
+// Both are timed by the host's clock around many enqueued pieces of work, of which each takes far longer than
+// its launch, and one wait. Best of several runs.
 
 #include <algorithm>
 #include <chrono>
@@ -62,8 +62,8 @@ double measure_multiply_adds() {
   Tensor out = Tensor::empty({std::int64_t{kBlocks} * kBlockThreads}, dtype_of<T>, kCuda);
   T* data = out.writable().as<T>();
   const double seconds = best_seconds([&] {
-    return cuda::launch("multiply_add_roof", multiply_add_kernel<T>, dim3(kBlocks), dim3(kBlockThreads), 0, Stream{},
-                        static_cast<T>(0.001), static_cast<T>(0.999), data);
+    return cuda::launch("multiply_add_roof", multiply_add_kernel<T>, dim3(kBlocks), dim3(kBlockThreads), 0,
+                        Stream{}, static_cast<T>(0.001), static_cast<T>(0.999), data);
   });
   return 2.0 * kChains * kSteps * kBlocks * kBlockThreads / seconds;
 }

@@ -4,7 +4,8 @@
 namespace scantape::bench {
 
 Roofs measure_cuda_roofs() {
-  throw Error(Code::unsupported, "this build has no GPU to measure: timings of the emulator would say nothing");
+  throw Error(Code::unsupported,
+              "this build has no GPU to measure: timings of the emulator would say nothing");
 }
 
 }  // namespace scantape::bench

@@ -32,15 +32,20 @@ find_root() {
   fi
 }
 
+# Quiet unless it fails.
 apt_install() {
-  local attempt
+  local attempt log status=0
+  log=$(mktemp)
   for attempt in 1 2 3; do
-    "${as_root[@]}" apt-get update -q </dev/null >&2 && break
-    say "apt-get update failed (try $attempt of 3)"
+    "${as_root[@]}" apt-get update -q </dev/null >"$log" 2>&1 && break
+    say "apt-get update failed (try $attempt of 3): $(tail -n 1 "$log")"
     sleep 2
   done
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -q --no-install-recommends "$@" </dev/null >&2
+    apt-get install -y -q -o Dpkg::Use-Pty=0 --no-install-recommends "$@" </dev/null >"$log" 2>&1 || status=$?
+  [ "$status" = 0 ] || tail -n 20 "$log" >&2
+  rm -f "$log"
+  return "$status"
 }
 
 # Installs what is missing of the named packages, or says what to install and ends.
