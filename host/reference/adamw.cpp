@@ -1,5 +1,7 @@
 #include "scantape/adamw.h"
 
+#include <limits>
+
 #include "common.h"
 
 namespace scantape::reference {
@@ -23,7 +25,8 @@ struct Factors {
     one_minus_beta2 = static_cast<T>(1 - args.beta2);
     step = static_cast<T>(control[kLearningRate] / c1);
     root = static_cast<T>(1 / std::sqrt(c2));
-    eps = static_cast<T>(args.eps);
+    // Above 0 in any type: a gradient that has always been 0 must not become 0 / 0.
+    eps = std::max(static_cast<T>(args.eps), std::numeric_limits<T>::min());
     decay = static_cast<T>(-(control[kLearningRate] * args.weight_decay));
   }
 };
@@ -40,7 +43,7 @@ void update(const AdamW& args) noexcept {
   for (std::int64_t i = 0; i < elements; ++i) {
     const T g = gradient[i] * f.clip;
     const T m = f.beta1 * first[i] + f.one_minus_beta1 * g;
-    const T v = f.beta2 * second[i] + f.one_minus_beta2 * (g * g);
+    const T v = f.beta2 * second[i] + f.one_minus_beta2 * g * g;
     // fma(-lr wd, p, p) keeps a decay that p * (1 - lr wd) would round away with 1.
     const T decayed =
         i < args.decayed_elements ? std::fma(f.decay, parameter[i], parameter[i]) : parameter[i];

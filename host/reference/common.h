@@ -130,15 +130,24 @@ T sigmoid(T z) noexcept {
   return z >= 0 ? 1 / (1 + e) : e / (1 + e);
 }
 
+/// z sigmoid(z). Far left, where sigmoid(z) alone would be a denormal short of digits, z takes half of its
+/// exponential first.
 template <class T>
 T silu(T z) noexcept {
-  return z * sigmoid(z);
+  if (z >= 0) return z * sigmoid(z);
+  const T half = std::exp(z / 2);
+  return (z * half) * (half / (1 + half * half));
 }
 
 template <class T>
 T silu_derivative(T z) noexcept {
-  const T s = sigmoid(z);
-  return s * (1 + z * (1 - s));
+  if (z >= 0) {
+    const T s = sigmoid(z);
+    return s * (1 + z * sigmoid(-z));
+  }
+  const T half = std::exp(z / 2);
+  const T share = 1 / (1 + half * half);  // 1 - sigmoid(z)
+  return (half * (1 + z * share)) * (half * share);
 }
 
 }  // namespace scantape::reference

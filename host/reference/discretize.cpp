@@ -42,7 +42,7 @@ Step<T> step(DiscretizeMethod method, T dt, T A) noexcept {
   switch (method) {
     case DiscretizeMethod::zoh: {
       const T e = std::exp(z);
-      return {e, std::expm1(z), dt * phi1(z), dt * e, A * e, dt * dt * phi1_derivative(z), e};
+      return {e, std::expm1(z), dt * phi1(z), dt * e, A * e, dt * (dt * phi1_derivative(z)), e};
     }
     case DiscretizeMethod::exp_euler: {
       const T e = std::exp(z);
@@ -51,7 +51,7 @@ Step<T> step(DiscretizeMethod method, T dt, T A) noexcept {
     case DiscretizeMethod::bilinear: {
       const T r = 1 / (1 - z / 2);
       // (1 + z/2) r, not 2 r - 1, which cancels where z is near -2.
-      return {r * (1 + z / 2), z * r, dt * r, dt * r * r, A * r * r, dt * dt / 2 * r * r, r * r};
+      return {r * (1 + z / 2), z * r, dt * r, dt * r * r, A * r * r, (dt * r) * (dt * r) / 2, r * r};
     }
     case DiscretizeMethod::euler:
       break;
@@ -87,17 +87,22 @@ void backward(const DiscretizeBackward& args) noexcept {
 #pragma omp parallel for schedule(static)
   for (std::int64_t n = 0; n < rows.count; ++n) {
     const Step<T> at = step(args.method, dt[n], A[n]);
-    T g_a = 0;
-    if (args.d_A_bar.present) g_a += args.d_A_bar.as<T>()[n];
-    if (args.d_F.present) g_a += args.d_F.as<T>()[n];
-    T g_s = 0;
-    if (d_B_bar) {
-      const T* g = d_B_bar[n];
-      const T* b = B[n];
-      g_s = static_cast<T>(sum(rows.length, [&](std::int64_t e) { return double(g[e]) * b[e]; }));
+    // A cotangent that is absent is left out, not multiplied by 0: a derivative may be infinite.
+    T d_A_n = 0, d_dt_n = 0;
+    if (args.d_A_bar.present || args.d_F.present) {
+      const T g_a = (args.d_A_bar.present ? args.d_A_bar.as<T>()[n] : T(0)) +
+                    (args.d_F.present ? args.d_F.as<T>()[n] : T(0));
+      d_A_n += g_a * at.a_A;
+      d_dt_n += g_a * at.a_dt;
     }
-    d_A.write_one(n, g_a * at.a_A + g_s * at.s_A);
-    d_dt.write_one(n, g_a * at.a_dt + g_s * at.s_dt);
+    if (args.d_B_bar.present) {
+      const T *g = d_B_bar[n], *b = B[n];
+      const T g_s = static_cast<T>(sum(rows.length, [&](std::int64_t e) { return double(g[e]) * b[e]; }));
+      d_A_n += g_s * at.s_A;
+      d_dt_n += g_s * at.s_dt;
+    }
+    d_A.write_one(n, d_A_n);
+    d_dt.write_one(n, d_dt_n);
     d_B.write(n, rows.length, [&](std::int64_t e) { return d_B_bar ? at.s * d_B_bar[n][e] : T(0); });
   }
 }

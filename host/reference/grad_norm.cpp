@@ -13,9 +13,9 @@ double norm_of(const ConstView& gradient) noexcept {
 }
 
 double clip_factor(double norm, double max_norm) noexcept {
-  if (!std::isfinite(norm)) return 0;  // the step is skipped: nothing that is not finite may get further
-  if (!(max_norm > 0) || std::isinf(max_norm)) return 1;
-  return std::min(1.0, max_norm / (norm + 1e-6));
+  if (!(max_norm > 0) || !std::isfinite(max_norm)) return 1;
+  const double factor = max_norm / (norm + 1e-6);
+  return factor < 1 ? factor : 1;
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "scantape/layer_norm.h"
 
+#include <limits>
+
 #include "common.h"
 
 namespace scantape::reference {
@@ -10,12 +12,12 @@ namespace {
 template <class T>
 struct LargeValues {
   static constexpr T kThreshold = 0x1p60F;
-  static constexpr T kScale = 0x1p-100F;
+  static constexpr T kScale = 0x1p-100F, kUnscale = 0x1p100F;
 };
 template <>
 struct LargeValues<double> {
   static constexpr double kThreshold = 0x1p500;
-  static constexpr double kScale = 0x1p-600;
+  static constexpr double kScale = 0x1p-600, kUnscale = 0x1p600;
 };
 
 template <class T>
@@ -25,6 +27,14 @@ struct Statistics {
   T scale() const noexcept { return std::signbit(rstd) ? LargeValues<T>::kScale : T(1); }
   T normalised(T x) const noexcept { return ((x * scale() - mean) - correction) * std::abs(rstd); }
 };
+
+// Eps vanishes beside the variance of such a row, unless all its values are equal: then it alone is left,
+// here in the scaled unit.
+template <class T>
+T scaled_rstd(double variance, double eps) noexcept {
+  const double rstd = variance != 0 ? 1 / std::sqrt(variance) : LargeValues<T>::kUnscale / std::sqrt(eps);
+  return static_cast<T>(std::min<double>(rstd, std::numeric_limits<T>::max()));
+}
 
 // The mean of the deviations is 0 but for the rounding of the mean itself: taking it away once more makes a
 // row of equal values exactly 0 and keeps the variance where the mean is far larger than the spread.
@@ -45,10 +55,8 @@ Statistics<T> statistics_of(const T* x, std::int64_t count, double eps) noexcept
                                 return d * d;
                               }) /
                           n;
-  // A scaled row of equal values has no spread, and no eps to stand for it: rstd 1 gives 0 as for any such
-  // row.
-  const double rstd = scaled ? (variance > 0 ? -1 / std::sqrt(variance) : -1) : 1 / std::sqrt(variance + eps);
-  return {mean, correction, static_cast<T>(rstd)};
+  return {mean, correction,
+          scaled ? -scaled_rstd<T>(variance, eps) : static_cast<T>(1 / std::sqrt(variance + eps))};
 }
 
 template <class T>
