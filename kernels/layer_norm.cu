@@ -65,8 +65,8 @@ struct RowStatistics {
 
   __device__ T scale() const { return rstd < T(0) ? HugeRow<T>::kScale : T(1); }
   __device__ T normalised(T x) const { return ((x * scale() - mean) - correction) * abs_of(rstd); }
-  /// d xh / d x up to the terms of the row's means.
-  __device__ T slope() const { return abs_of(rstd) * scale(); }
+  /// d_x from the cotangent of xh less its means. scale is applied last: rstd * scale alone may be denormal.
+  __device__ T d_x(T centred) const { return abs_of(rstd) * centred * scale(); }
 };
 
 template <class T>
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       const std::int64_t column = lane_column<T>(p);
       if (column >= columns) continue;
 #pragma unroll
-      for (int i = 0; i < kPack<T>; ++i) g[p][i] = s.slope() * (g[p][i] - c1 - xh[p][i] * c2);
+      for (int i = 0; i < kPack<T>; ++i) g[p][i] = s.d_x(g[p][i] - c1 - xh[p][i] * c2);
       d_x.store(row, column, columns - column, g[p]);
     }
   }
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       const Pack<T> r = x.load(row, column, columns - column), w = weight.load(0, column, columns - column);
       Pack<T> g = d_y.load(row, column, columns - column);
 #pragma unroll
-      for (int i = 0; i < kPack<T>; ++i) g[i] = s.slope() * (g[i] * w[i] - c1 - s.normalised(r[i]) * c2);
+      for (int i = 0; i < kPack<T>; ++i) g[i] = s.d_x(g[i] * w[i] - c1 - s.normalised(r[i]) * c2);
       d_x.store(row, column, columns - column, g);
     }
   }
