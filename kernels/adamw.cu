@@ -3,11 +3,12 @@
 //   g <- clip g;  m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g^2
 //   p <- p - lr wd p - (lr / c1) m / (sqrt(v) / sqrt(c2) + eps),   c1 = 1 - b1^t,  c2 = 1 - b2^t
 //
-// lr, t, clip and skip are read from the device, where grad_norm and the caller put them: a step needs nothing from the
-// host. One thread of each block forms the step's scalars in f64 and rounds them to the parameters' dtype;
-// c = -expm1(t log b) keeps its digits where b^t is near 1. Decay is fma(-(lr wd), p, ..) from the old p: p (1 - lr wd)
-// would round lr wd, about 1e-5, to the spacing of numbers next to 1.
-// Bytes: reads p, g, m, v, writes p, m, v: 7 n elements. A skipped step reads one number.
+// lr, t, clip and skip are read from the device, where grad_norm and the caller put them: a step needs
+// nothing from the host. One thread of each block forms the step's scalars in f64 and rounds them to the
+// parameters' dtype; c = -expm1(t log b) keeps its digits where b^t is near 1. Decay is fma(-(lr wd), p, ..)
+// from the old p: p (1 - lr wd) would round lr wd, about 1e-5, to the spacing of numbers next to 1.
+//
+// Bytes: reads p, g, m, v, writes p, m, v: 7 n elements. A skipped step reads only its scalars.
 
 #include "scantape/adamw.h"
 
@@ -32,9 +33,9 @@ struct Settings {
 template <class T>
 struct Factors {
   T clip, beta1, gain1, beta2, gain2;
-  T decay;    // lr wd
-  T rate;     // lr / c1
-  T spread;   // 1 / sqrt(c2)
+  T decay;   // lr wd
+  T rate;    // lr / c1
+  T spread;  // 1 / sqrt(c2)
   T eps;
   bool skip;
 };
@@ -57,9 +58,10 @@ __device__ void form_factors(const Settings& settings, const double* control, T 
 
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads)
-    adamw_update_elementwise_kernel(Extent extent, Settings settings, T eps, const double* control, Source<T> gradient,
-                                    Source<T> old_parameter, Source<T> old_first, Source<T> old_second,
-                                    Target<T> parameter, Target<T> first, Target<T> second) {
+    adamw_update_elementwise_kernel(Extent extent, Settings settings, T eps, const double* control,
+                                    Source<T> gradient, Source<T> old_parameter, Source<T> old_first,
+                                    Source<T> old_second, Target<T> parameter, Target<T> first,
+                                    Target<T> second) {
   auto& factors = shared_storage<Factors<T>>();
   if (threadIdx.x == 0) form_factors(settings, control, eps, &factors);
   __syncthreads();
@@ -87,14 +89,15 @@ template <class T>
 Status run(const AdamW& args, Stream stream) {
   const Extent extent{1, args.parameter.elements()};
   const Settings settings{args.beta1, args.beta2, args.eps, args.weight_decay, args.decayed_elements};
-  // eps above 0 stays above 0 in the parameters' dtype: 0 / 0 where a gradient has always been 0 would be NaN.
+  // eps above 0 stays above 0 in the parameters' dtype: 0 / 0 where a gradient has always been 0 would be
+  // NaN.
   const T rounded = static_cast<T>(args.eps), least = std::numeric_limits<T>::min();
   const T eps = rounded > least ? rounded : least;
   return launch("adamw_update_elementwise_kernel", adamw_update_elementwise_kernel<T>,
-                grid_for(ceil_div(extent.columns, kPack<T>), kBlockThreads, kMostBlocks), dim3(kBlockThreads), 0, stream,
-                extent, settings, eps, args.control.as<double>(), source<T>(args.gradient), source<T>(args.parameter),
-                source<T>(args.first_moment), source<T>(args.second_moment), target<T>(args.parameter),
-                target<T>(args.first_moment), target<T>(args.second_moment));
+                grid_for(ceil_div(extent.columns, kPack<T>), kBlockThreads, kMostBlocks), dim3(kBlockThreads),
+                0, stream, extent, settings, eps, args.control.as<double>(), source<T>(args.gradient),
+                source<T>(args.parameter), source<T>(args.first_moment), source<T>(args.second_moment),
+                target<T>(args.parameter), target<T>(args.first_moment), target<T>(args.second_moment));
 }
 
 }  // namespace
@@ -104,6 +107,8 @@ Status adamw(const AdamW& args, Stream stream) noexcept {
                         [&](auto zero) { return run<decltype(zero)>(args, stream); });
 }
 
-std::int64_t adamw_workspace(const AdamW&) noexcept { return 0; }
+std::int64_t adamw_workspace(const AdamW&) noexcept {
+  return 0;
+}
 
 }  // namespace scantape::cuda

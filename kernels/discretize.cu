@@ -1,21 +1,23 @@
-// Discretisation of a diagonal state space model, x' = A x + B u held constant over steps of dt. Per state, z = dt A:
+// Discretisation of a diagonal state space model, x' = A x + B u with u held constant over steps of dt.
+// Per state, with z = dt A, R = 1 / (1 - z/2), a = A_bar and B_bar = s B:
 //
-//              A_bar - 1     B_bar = s B, s =   da/dA    da/ddt    ds/dA             ds/ddt
-//   zoh        expm1(z)      dt phi1(z)         dt e^z   A e^z     dt^2 phi1'(z)     e^z
-//   exp_euler  expm1(z)      dt                 dt e^z   A e^z     0                 1
-//   bilinear   z R           dt R               dt R^2   A R^2     dt^2 R^2 / 2      R^2           R = 1 / (1 - z/2)
-//   euler      z             dt                 dt       A         0                 1
+//              a - 1      s            da/dA     da/ddt    ds/dA            ds/ddt
+//   zoh        expm1(z)   dt phi1(z)   dt e^z    A e^z     dt^2 phi1'(z)    e^z
+//   exp_euler  expm1(z)   dt           dt e^z    A e^z     0                1
+//   bilinear   z R        dt R         dt R^2    A R^2     dt^2 R^2 / 2     R^2
+//   euler      z          dt           dt        A         0                1
 //
-// zoh's s is the integral of exp(A t) over the step, (e^z - 1) / A = dt phi1(z): written with phi1 it has no division
-// by A and no cancellation near z = 0; far left it goes to -1/A. d(dt phi1(dt A))/ddt = phi1 + z phi1' = e^z. bilinear's
-// A_bar is R (1 + z/2), not 2 R - 1, which cancels for small A_bar.
+// zoh's s is the integral of exp(A t) over the step, (e^z - 1) / A = dt phi1(z): written with phi1 it has no
+// division by A and no cancellation near z = 0; far left it goes to -1/A. d(dt phi1(dt A))/ddt = phi1 + z
+// phi1' = e^z. bilinear's A_bar is R (1 + z/2), not 2 R - 1, which cancels for small A_bar.
 //
 // Gradient. Both A_bar and F = A_bar - 1 depend on (dt, A) alike, so their cotangents add to g_a; B_bar gives
-// g_s = sum over E of d_B_bar B and d_B = s d_B_bar. Then d_A = g_a da/dA + g_s ds/dA, d_dt = g_a da/ddt + g_s ds/ddt.
-// Nothing is saved: the factors cost less to form again than to read.
+// g_s = sum over E of d_B_bar B and d_B = s d_B_bar. Then d_A = g_a da/dA + g_s ds/dA, d_dt = g_a da/ddt +
+// g_s ds/ddt. Nothing is saved: the factors cost less to form again than to read.
 //
-// Variants: one per method. Forward: elementwise over B, each thread forming its row's s. Backward: a block per state,
-// which sums g_s over E in a fixed order and writes its row of d_B on the way.
+// Variants: one per method. Forward: elementwise over B, each thread forming its row's s. Backward: a block
+// per state, which sums g_s over E in a fixed order and writes its row of d_B on the way.
+//
 // Bytes: forward reads B, writes B_bar: 2 N E elements; backward reads d_B_bar and B, writes d_B: 3 N E.
 
 #include "scantape/discretize.h"
@@ -90,9 +92,11 @@ __global__ void __launch_bounds__(kBlockThreads)
 /// Where B has no columns: A_bar and F alone.
 template <class T, DiscretizeMethod kMethod>
 __global__ void __launch_bounds__(kBlockThreads)
-    discretize_fwd_states_kernel(std::int64_t states, Source<T> dt, Source<T> A, Target<T> A_bar, Target<T> F) {
+    discretize_fwd_states_kernel(std::int64_t states, Source<T> dt, Source<T> A, Target<T> A_bar,
+                                 Target<T> F) {
   const std::int64_t self = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (std::int64_t state = self; state < states; state += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
+  for (std::int64_t state = self; state < states;
+       state += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
     const Step<T> step = step_of<T, kMethod>(dt.at(0, state), A.at(0, state));
     A_bar.put(0, state, step.a);
     if (F.wanted()) F.put(0, state, step.a_less_one);
@@ -102,7 +106,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 template <class T, DiscretizeMethod kMethod>
 __global__ void __launch_bounds__(kBlockThreads)
     discretize_bwd_state_kernel(Extent extent, Source<T> dt, Source<T> A, Source<T> B, Source<T> d_A_bar,
-                                Source<T> d_B_bar, Source<T> d_F, Target<T> d_dt, Target<T> d_A, Target<T> d_B) {
+                                Source<T> d_B_bar, Source<T> d_F, Target<T> d_dt, Target<T> d_A,
+                                Target<T> d_B) {
   auto& cells = shared_storage<BlockSum<T, kBlockThreads>>();
   const bool wants_g_s = d_B_bar.present() && (d_dt.wanted() || d_A.wanted());
   for (std::int64_t state = blockIdx.x; state < extent.rows; state += gridDim.x) {
@@ -130,7 +135,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     if (threadIdx.x == 0) {
       const Slopes<T> slopes = slopes_of<T, kMethod>(step, rate);
       const bool has_a = d_A_bar.present() || d_F.present();
-      const T g_a = (d_A_bar.present() ? d_A_bar.at(0, state) : T(0)) + (d_F.present() ? d_F.at(0, state) : T(0));
+      const T g_a =
+          (d_A_bar.present() ? d_A_bar.at(0, state) : T(0)) + (d_F.present() ? d_F.at(0, state) : T(0));
       // A cotangent that is absent is left out, not multiplied: a slope may be infinite.
       const auto chain = [&](T a_slope, T s_slope) {
         return (has_a ? g_a * a_slope : T(0)) + (wants_g_s ? g_s * s_slope : T(0));
@@ -148,8 +154,8 @@ Status forward(const DiscretizeForward& args, Stream stream) {
   const Target<T> A_bar = target<T>(args.A_bar), F = target<T>(args.F);
   if (extent.columns == 0) {
     return launch("discretize_fwd_states_kernel", discretize_fwd_states_kernel<T, kMethod>,
-                  grid_for(extent.rows, kBlockThreads, kMostBlocksX), dim3(kBlockThreads), 0, stream, extent.rows, dt,
-                  A, A_bar, F);
+                  grid_for(extent.rows, kBlockThreads, kMostBlocksX), dim3(kBlockThreads), 0, stream,
+                  extent.rows, dt, A, A_bar, F);
   }
   const Grid grid = element_grid<T>(extent);
   return launch("discretize_fwd_elementwise_kernel", discretize_fwd_elementwise_kernel<T, kMethod>, grid.grid,
@@ -160,9 +166,10 @@ template <class T, DiscretizeMethod kMethod>
 Status backward(const DiscretizeBackward& args, Stream stream) {
   const Extent extent{args.B.shape[0], args.B.shape[1]};
   return launch("discretize_bwd_state_kernel", discretize_bwd_state_kernel<T, kMethod>,
-                grid_for(extent.rows, 1, kMostBlocksX), dim3(kBlockThreads), 0, stream, extent, source<T>(args.dt),
-                source<T>(args.A), source<T>(args.B), source<T>(args.d_A_bar), source<T>(args.d_B_bar),
-                source<T>(args.d_F), target<T>(args.d_dt), target<T>(args.d_A), target<T>(args.d_B));
+                grid_for(extent.rows, 1, kMostBlocksX), dim3(kBlockThreads), 0, stream, extent,
+                source<T>(args.dt), source<T>(args.A), source<T>(args.B), source<T>(args.d_A_bar),
+                source<T>(args.d_B_bar), source<T>(args.d_F), target<T>(args.d_dt), target<T>(args.d_A),
+                target<T>(args.d_B));
 }
 
 template <class Body>
@@ -177,15 +184,21 @@ Status dispatch(const DiscretizeForward& args, Body&& body) {
 }  // namespace
 
 Status discretize_forward(const DiscretizeForward& args, Stream stream) noexcept {
-  return dispatch(args, [&](auto zero, auto method) { return forward<decltype(zero), method.value>(args, stream); });
+  return dispatch(
+      args, [&](auto zero, auto method) { return forward<decltype(zero), method.value>(args, stream); });
 }
 
 Status discretize_backward(const DiscretizeBackward& args, Stream stream) noexcept {
   if (!args.d_dt.wanted() && !args.d_A.wanted() && !args.d_B.wanted()) return Status();
-  return dispatch(args, [&](auto zero, auto method) { return backward<decltype(zero), method.value>(args, stream); });
+  return dispatch(
+      args, [&](auto zero, auto method) { return backward<decltype(zero), method.value>(args, stream); });
 }
 
-std::int64_t discretize_forward_workspace(const DiscretizeForward&) noexcept { return 0; }
-std::int64_t discretize_backward_workspace(const DiscretizeBackward&) noexcept { return 0; }
+std::int64_t discretize_forward_workspace(const DiscretizeForward&) noexcept {
+  return 0;
+}
+std::int64_t discretize_backward_workspace(const DiscretizeBackward&) noexcept {
+  return 0;
+}
 
 }  // namespace scantape::cuda

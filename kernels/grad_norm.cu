@@ -3,9 +3,10 @@
 //   norm = sqrt(sum g^2);  factor = min(1, max_norm / (norm + 1e-6)), 1 where max_norm is 0 or infinite
 //   skip = norm or loss not finite;  steps += !skip;  skipped += skip;  skipped_in_a_row = skip ? it + 1 : 0
 //
-// Squares and sums are f64: no f32 gradient overflows, and the partial sums of the blocks are joined in a fixed order by
-// a second launch of one block, which also writes the scalars. Nothing is read back to the host: the step that follows
-// reads the same scalars on the device.
+// Squares and sums are f64: no f32 gradient overflows, and the partial sums of the blocks are joined in a
+// fixed order by a second launch of one block, which also writes the scalars. Nothing is read back to the
+// host: the step that follows reads the same scalars on the device.
+//
 // Bytes: reads the gradients once.
 
 #include "scantape/grad_norm.h"
@@ -34,7 +35,9 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 /// Neither infinite nor NaN: both have no zero difference to themselves.
-__device__ bool is_finite(double x) { return x - x == 0; }
+__device__ bool is_finite(double x) {
+  return x - x == 0;
+}
 
 __device__ double clip_factor(double norm, double max_norm) {
   if (!(max_norm > 0) || !is_finite(max_norm)) return 1;
@@ -70,12 +73,12 @@ template <class T>
 Status run(const GradNorm& args, Stream stream) {
   const int blocks = partial_blocks(args.gradient);
   double* const partial = static_cast<double*>(args.workspace.data);
-  SCANTAPE_TRY(launch("grad_norm_partial_kernel", grad_norm_partial_kernel<T>, dim3(static_cast<unsigned>(blocks)),
-                      dim3(kBlockThreads), 0, stream, Extent{1, args.gradient.elements()}, source<T>(args.gradient),
-                      partial));
+  SCANTAPE_TRY(launch("grad_norm_partial_kernel", grad_norm_partial_kernel<T>,
+                      dim3(static_cast<unsigned>(blocks)), dim3(kBlockThreads), 0, stream,
+                      Extent{1, args.gradient.elements()}, source<T>(args.gradient), partial));
   const double* const loss = args.loss.present ? args.loss.as<double>() : nullptr;
-  return launch("grad_norm_join_kernel", grad_norm_join_kernel, dim3(1), dim3(kBlockThreads), 0, stream, blocks, partial,
-                loss, args.control.as<double>());
+  return launch("grad_norm_join_kernel", grad_norm_join_kernel, dim3(1), dim3(kBlockThreads), 0, stream,
+                blocks, partial, loss, args.control.as<double>());
 }
 
 }  // namespace

@@ -3,26 +3,29 @@
 //   mean = sum(x) / E;  c = sum(x - mean) / E;  d = (x - mean) - c;  var = sum(d^2) / E
 //   rstd = 1 / sqrt(var + eps);  xh = d rstd;  y = xh weight + bias
 //
-// Two passes are not enough in low precision: where the mean is large against the spread, its own rounding error is the
-// same for every element and grows into var and xh. c measures that error, and taking it off costs one more sum.
+// Two passes are not enough in low precision: where the mean is large against the spread, its own rounding
+// error is the same for every element and grows into var and xh. c measures that error, and taking it off
+// costs one more sum.
 //
-// Squares of x above 2^60 (f32; 2^500 in f64) may overflow. Such a row is scaled by a power of two first, and eps, which
-// would vanish beside its variance, is left out; where all its elements are equal, rstd is 1 / sqrt(eps) in the scaled
-// unit. rstd is saved with a minus sign to tell the backward. Squares are divided by E one by one for the same reason.
+// Squares of x above 2^60 (f32; 2^500 in f64) may overflow. Such a row is scaled by a power of two first, and
+// eps, which would vanish beside its variance, is left out; where all its elements are equal, rstd is 1 /
+// sqrt(eps) in the scaled unit. rstd is saved with a minus sign to tell the backward. Squares are divided by
+// E one by one for the same reason.
 //
-// Gradient. With g = d_y weight and the row means  c1 = mean(g), c2 = mean(g xh):  xh has mean 0 and mean square
-// var / (var + eps), and d xh_i / d x_j = rstd ([i = j] - 1/E - xh_i xh_j / E), so
+// Gradient. With g = d_y weight and the row means  c1 = mean(g), c2 = mean(g xh):  xh has mean 0 and mean
+// square var / (var + eps), and d xh_i / d x_j = rstd ([i = j] - 1/E - xh_i xh_j / E), so
 //
 //   d_x = rstd (g - c1 - xh c2),   d_weight = sum over rows of d_y xh,   d_bias = sum over rows of d_y
 //
-// (for a scaled row rstd times the scale). Forward saves mean, c and rstd, three numbers a row; xh is formed again from
-// x, because from y it could not be had where weight is 0.
+// (for a scaled row rstd times the scale). Forward saves mean, c and rstd, three numbers a row; xh is formed
+// again from x, because from y it could not be had where weight is 0.
 //
 // Variants, chosen by E alone, so that a row's bits never depend on its batch:
-//   warp_row   a warp per row, the row in registers (forward E <= 1024, backward E <= 512). The backward gathers d_weight
-//              and d_bias in registers too, over the rows of its block: one pass over x and d_y.
-//   block_row  a block per row, the row read again for each sum (it stays in cache). d_weight and d_bias come from a
-//              kernel over tiles of columns, before d_x is written, because d_x may be d_y itself.
+//   warp_row   a warp per row, the row in registers (forward E <= 1024, backward E <= 512). The backward
+//              gathers d_weight and d_bias in registers too, over its block's rows: one pass over x and d_y.
+//   block_row  a block per row, the row read again for each sum (it stays in cache). d_weight and d_bias
+//              come from a kernel over tiles of columns, before d_x is written: d_x may be d_y itself.
+//
 // Sums over rows: partial sums per block in the workspace, joined in order by a second launch.
 //
 // Bytes: forward reads x, writes y: 2 n elements. Backward reads x and d_y, writes d_x: 3 n (block_row: 5 n).
@@ -101,13 +104,14 @@ __device__ std::int64_t lane_column(int pack) {
 
 template <class T, int kColumns>
 __global__ void __launch_bounds__(kBlockThreads)
-    layer_norm_fwd_warp_row_kernel(Extent extent, Source<T> x, Source<T> weight, Source<T> bias, T eps, Target<T> y,
-                                   Target<T> statistics) {
+    layer_norm_fwd_warp_row_kernel(Extent extent, Source<T> x, Source<T> weight, Source<T> bias, T eps,
+                                   Target<T> y, Target<T> statistics) {
   constexpr int kPacks = kLanePacks<T, kColumns>;
   const std::int64_t columns = extent.columns;
   const T count = static_cast<T>(columns), share = T(1) / count;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps;
-  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.y; row < extent.rows; row += step) {
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.y; row < extent.rows;
+       row += step) {
     Pack<T> r[kPacks];
     bool huge = false;
 #pragma unroll
@@ -165,7 +169,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 /// The sum of term(x) over the row, in every thread of the block; term is not called beyond the row.
 template <class T, class Term>
-__device__ T row_sum(Source<T> x, std::int64_t row, std::int64_t columns, BlockSum<T, kBlockThreads>& cells, Term term) {
+__device__ T row_sum(Source<T> x, std::int64_t row, std::int64_t columns, BlockSum<T, kBlockThreads>& cells,
+                     Term term) {
   T sum = 0;
   for (std::int64_t column = threadIdx.x * kPack<T>; column < columns; column += kBlockThreads * kPack<T>) {
     const Pack<T> r = x.load(row, column, columns - column);
@@ -179,8 +184,8 @@ __device__ T row_sum(Source<T> x, std::int64_t row, std::int64_t columns, BlockS
 
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads)
-    layer_norm_fwd_block_row_kernel(Extent extent, Source<T> x, Source<T> weight, Source<T> bias, T eps, Target<T> y,
-                                    Target<T> statistics) {
+    layer_norm_fwd_block_row_kernel(Extent extent, Source<T> x, Source<T> weight, Source<T> bias, T eps,
+                                    Target<T> y, Target<T> statistics) {
   auto& cells = shared_storage<BlockSum<T, kBlockThreads>>();
   const std::int64_t columns = extent.columns;
   const T count = static_cast<T>(columns), share = T(1) / count;
@@ -204,15 +209,16 @@ __global__ void __launch_bounds__(kBlockThreads)
       Pack<T> r = x.load(row, column, columns - column);
       const Pack<T> w = weight.load(0, column, columns - column), b = bias.load(0, column, columns - column);
 #pragma unroll
-      for (int i = 0; i < kPack<T>; ++i) r[i] = ((r[i] * scale - s.mean) - s.correction) * abs_of(s.rstd) * w[i] + b[i];
+      for (int i = 0; i < kPack<T>; ++i)
+        r[i] = ((r[i] * scale - s.mean) - s.correction) * abs_of(s.rstd) * w[i] + b[i];
       y.store(row, column, columns - column, r);
     }
     if (threadIdx.x == 0) save(statistics, row, s);
   }
 }
 
-/// Rows blockIdx.x * rows_per_block on, a warp per row; the block's sums for d_weight and d_bias go to its row of the
-/// partials, either of which may be null.
+/// Rows blockIdx.x * rows_per_block on, a warp per row; the block's sums for d_weight and d_bias go to its
+/// row of the partials, either of which may be null.
 template <class T, int kColumns>
 __global__ void __launch_bounds__(kBlockThreads)
     layer_norm_bwd_warp_row_kernel(Extent extent, std::int64_t rows_per_block, Source<T> x, Source<T> weight,
@@ -286,8 +292,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads)
-    layer_norm_bwd_block_row_kernel(Extent extent, Source<T> x, Source<T> weight, Source<T> statistics, Source<T> d_y,
-                                    Target<T> d_x) {
+    layer_norm_bwd_block_row_kernel(Extent extent, Source<T> x, Source<T> weight, Source<T> statistics,
+                                    Source<T> d_y, Target<T> d_x) {
   auto& cells = shared_storage<BlockSum<T, kBlockThreads>>();
   const std::int64_t columns = extent.columns;
   const T count = static_cast<T>(columns);
@@ -320,8 +326,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 /// Partial sums of d_weight (where kWeight) or d_bias over a tile of columns and a chunk of rows.
 template <class T, bool kWeight>
 __global__ void __launch_bounds__(kBlockThreads)
-    layer_norm_bwd_columns_kernel(Extent extent, std::int64_t rows_per_chunk, Source<T> x, Source<T> statistics,
-                                  Source<T> d_y, T* partial) {
+    layer_norm_bwd_columns_kernel(Extent extent, std::int64_t rows_per_chunk, Source<T> x,
+                                  Source<T> statistics, Source<T> d_y, T* partial) {
   auto& cells = shared_storage<ColumnCells<T>>();
   sum_columns(extent, rows_per_chunk, partial, cells,
               [&](std::int64_t row, std::int64_t column, std::int64_t remaining, Pack<T>& sum) {
@@ -376,8 +382,8 @@ Status forward(const LayerNormForward& args, Stream stream) {
   if (extent.columns <= 512) return warp_row(layer_norm_fwd_warp_row_kernel<T, 512>);
   if (extent.columns <= kMostForwardWarpColumns) return warp_row(layer_norm_fwd_warp_row_kernel<T, 1024>);
   return launch("layer_norm_fwd_block_row_kernel", layer_norm_fwd_block_row_kernel<T>,
-                grid_for(extent.rows, 1, kMostBlocksX), dim3(kBlockThreads), 0, stream, extent, x, weight, bias, eps, y,
-                statistics);
+                grid_for(extent.rows, 1, kMostBlocksX), dim3(kBlockThreads), 0, stream, extent, x, weight,
+                bias, eps, y, statistics);
 }
 
 template <class T>
@@ -386,7 +392,8 @@ Status backward(const LayerNormBackward& args, Stream stream) {
   const BackwardPlan<T> plan(extent);
   const Source<T> x = source<T>(args.x), weight = source<T>(args.weight), d_y = source<T>(args.d_y);
   const Source<T> statistics = source<T>(args.statistics);
-  const Target<T> d_x = target<T>(args.d_x), d_weight = target<T>(args.d_weight), d_bias = target<T>(args.d_bias);
+  const Target<T> d_x = target<T>(args.d_x), d_weight = target<T>(args.d_weight),
+                  d_bias = target<T>(args.d_bias);
   T* const workspace = static_cast<T*>(args.workspace.data);
   T* const weight_partial = d_weight.wanted() ? workspace : nullptr;
   T* const bias_partial = d_bias.wanted() ? workspace + plan.partial_rows * extent.columns : nullptr;
@@ -402,20 +409,21 @@ Status backward(const LayerNormBackward& args, Stream stream) {
   } else {
     const auto columns = [&](auto kernel, T* partial) {
       if (partial == nullptr) return Status();
-      return launch("layer_norm_bwd_columns_kernel", kernel, plan.columns.grid.grid, plan.columns.grid.block, 0, stream,
-                    extent, plan.columns.rows, x, statistics, d_y, partial);
+      return launch("layer_norm_bwd_columns_kernel", kernel, plan.columns.grid.grid, plan.columns.grid.block,
+                    0, stream, extent, plan.columns.rows, x, statistics, d_y, partial);
     };
     SCANTAPE_TRY(columns(layer_norm_bwd_columns_kernel<T, true>, weight_partial));
     SCANTAPE_TRY(columns(layer_norm_bwd_columns_kernel<T, false>, bias_partial));
     if (d_x.wanted()) {
       SCANTAPE_TRY(launch("layer_norm_bwd_block_row_kernel", layer_norm_bwd_block_row_kernel<T>,
-                          grid_for(extent.rows, 1, kMostBlocksX), dim3(kBlockThreads), 0, stream, extent, x, weight,
-                          statistics, d_y, d_x));
+                          grid_for(extent.rows, 1, kMostBlocksX), dim3(kBlockThreads), 0, stream, extent, x,
+                          weight, statistics, d_y, d_x));
     }
   }
-  SCANTAPE_TRY(join_column_sums("layer_norm_bwd_join_weight", weight_partial, plan.partial_rows, extent.columns,
-                                d_weight, stream));
-  return join_column_sums("layer_norm_bwd_join_bias", bias_partial, plan.partial_rows, extent.columns, d_bias, stream);
+  SCANTAPE_TRY(join_column_sums("layer_norm_bwd_join_weight", weight_partial, plan.partial_rows,
+                                extent.columns, d_weight, stream));
+  return join_column_sums("layer_norm_bwd_join_bias", bias_partial, plan.partial_rows, extent.columns, d_bias,
+                          stream);
 }
 
 constexpr const char* kMissing = "layer_norm: no CUDA kernel for this dtype";
@@ -423,15 +431,19 @@ constexpr const char* kMissing = "layer_norm: no CUDA kernel for this dtype";
 }  // namespace
 
 Status layer_norm_forward(const LayerNormForward& args, Stream stream) noexcept {
-  return dispatch_dtype(args.x.dtype, kMissing, [&](auto zero) { return forward<decltype(zero)>(args, stream); });
+  return dispatch_dtype(args.x.dtype, kMissing,
+                        [&](auto zero) { return forward<decltype(zero)>(args, stream); });
 }
 
 Status layer_norm_backward(const LayerNormBackward& args, Stream stream) noexcept {
   if (!args.d_x.wanted() && !args.d_weight.wanted() && !args.d_bias.wanted()) return Status();
-  return dispatch_dtype(args.x.dtype, kMissing, [&](auto zero) { return backward<decltype(zero)>(args, stream); });
+  return dispatch_dtype(args.x.dtype, kMissing,
+                        [&](auto zero) { return backward<decltype(zero)>(args, stream); });
 }
 
-std::int64_t layer_norm_forward_workspace(const LayerNormForward&) noexcept { return 0; }
+std::int64_t layer_norm_forward_workspace(const LayerNormForward&) noexcept {
+  return 0;
+}
 
 std::int64_t layer_norm_backward_workspace(const LayerNormBackward& args) noexcept {
   if (!args.d_weight.wanted() && !args.d_bias.wanted()) return 0;

@@ -2,12 +2,13 @@
 //
 //   loss = sum (p - t)^2 / n       d_p = 2 (p - t) / n * d_loss where counted, 0 elsewhere       (n = 0: 0)
 //
-// An element that is not counted is selected away, never multiplied by 0: a NaN in its target stays there. Differences,
-// squares and the sum of the loss are f64, so that the order of the partial sums is the only thing that could move its
-// last bits, and that order is fixed. n depends on the mask alone: the backward counts again rather than have forward
-// save it, because a caller may run it without the forward.
+// An element that is not counted is selected away, never multiplied by 0: a NaN in its target stays there.
+// Differences, squares and the sum of the loss are f64, so that the order of the partial sums is the only
+// thing that could move its last bits, and that order is fixed. n depends on the mask alone: the backward
+// counts again rather than have forward save it, because a caller may run it without the forward.
 //
 // The gradient is formed in the data's dtype, with the factor 2 d_loss / n rounded to it once.
+//
 // Bytes: forward reads p, t (and mask); backward reads them and writes d_p: 3 n elements, 5 n with a mask.
 
 #include "scantape/mse.h"
@@ -34,7 +35,8 @@ __device__ bool is_counted(const Pack<T>& mask, int i, bool has_mask, std::int64
 
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads)
-    mse_fwd_partial_kernel(Extent extent, Source<T> prediction, Source<T> truth, Source<T> mask, Partials partials) {
+    mse_fwd_partial_kernel(Extent extent, Source<T> prediction, Source<T> truth, Source<T> mask,
+                           Partials partials) {
   auto& cells = shared_storage<BlockSum<double, kBlockThreads>>();
   double sum = 0, count = 0;
   for_each_pack<T>(extent, [&](std::int64_t row, std::int64_t column, std::int64_t remaining) {
@@ -58,9 +60,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-__global__ void __launch_bounds__(kBlockThreads) mse_fwd_join_kernel(int blocks, Partials partials, double* loss) {
+__global__ void __launch_bounds__(kBlockThreads)
+    mse_fwd_join_kernel(int blocks, Partials partials, double* loss) {
   auto& cells = shared_storage<BlockSum<double, kBlockThreads>>();
-  const double sum = joined_sum(partials.sums, blocks, cells), count = joined_sum(partials.counts, blocks, cells);
+  const double sum = joined_sum(partials.sums, blocks, cells),
+               count = joined_sum(partials.counts, blocks, cells);
   if (threadIdx.x == 0) *loss = count > 0 ? sum / count : 0;
 }
 
@@ -104,7 +108,9 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 /// All tensors of this op are contiguous: one row.
-Extent extent_of(const ConstView& view) noexcept { return {1, view.elements()}; }
+Extent extent_of(const ConstView& view) noexcept {
+  return {1, view.elements()};
+}
 
 int partial_blocks(const ConstView& prediction) noexcept {
   const std::int64_t wanted = ceil_div(prediction.elements(), 8 * kBlockThreads);
@@ -124,11 +130,12 @@ template <class T>
 Status forward(const MseForward& args, Stream stream) {
   const int blocks = partial_blocks(args.prediction);
   const Partials partials = partials_in(args.workspace, blocks);
-  SCANTAPE_TRY(launch("mse_fwd_partial_kernel", mse_fwd_partial_kernel<T>, dim3(static_cast<unsigned>(blocks)),
-                      dim3(kBlockThreads), 0, stream, extent_of(args.prediction), source<T>(args.prediction),
-                      source<T>(args.target), source<T>(args.mask), partials));
-  return launch("mse_fwd_join_kernel", mse_fwd_join_kernel, dim3(1), dim3(kBlockThreads), 0, stream, blocks, partials,
-                args.loss.as<double>());
+  SCANTAPE_TRY(launch("mse_fwd_partial_kernel", mse_fwd_partial_kernel<T>,
+                      dim3(static_cast<unsigned>(blocks)), dim3(kBlockThreads), 0, stream,
+                      extent_of(args.prediction), source<T>(args.prediction), source<T>(args.target),
+                      source<T>(args.mask), partials));
+  return launch("mse_fwd_join_kernel", mse_fwd_join_kernel, dim3(1), dim3(kBlockThreads), 0, stream, blocks,
+                partials, args.loss.as<double>());
 }
 
 template <class T>
@@ -141,13 +148,13 @@ Status backward(const MseBackward& args, Stream stream) {
     const Partials partials = partials_in(args.workspace, blocks);
     SCANTAPE_TRY(launch("mse_bwd_count_kernel", mse_bwd_count_kernel<T>, dim3(static_cast<unsigned>(blocks)),
                         dim3(kBlockThreads), 0, stream, extent, source<T>(args.mask), partials));
-    SCANTAPE_TRY(launch("mse_bwd_join_count_kernel", mse_bwd_join_count_kernel, dim3(1), dim3(kBlockThreads), 0, stream,
-                        blocks, partials));
+    SCANTAPE_TRY(launch("mse_bwd_join_count_kernel", mse_bwd_join_count_kernel, dim3(1), dim3(kBlockThreads),
+                        0, stream, blocks, partials));
     counted = partials.counted;
   }
   const Grid grid = element_grid<T>(extent);
-  return launch("mse_bwd_elementwise_kernel", mse_bwd_elementwise_kernel<T>, grid.grid, grid.block, 0, stream, extent,
-                source<T>(args.prediction), source<T>(args.target), source<T>(args.mask), counted,
+  return launch("mse_bwd_elementwise_kernel", mse_bwd_elementwise_kernel<T>, grid.grid, grid.block, 0, stream,
+                extent, source<T>(args.prediction), source<T>(args.target), source<T>(args.mask), counted,
                 args.d_loss.as<double>(), target<T>(args.d_prediction));
 }
 
@@ -166,7 +173,9 @@ Status mse_backward(const MseBackward& args, Stream stream) noexcept {
                         [&](auto zero) { return backward<decltype(zero)>(args, stream); });
 }
 
-std::int64_t mse_forward_workspace(const MseForward& args) noexcept { return workspace_bytes(args); }
+std::int64_t mse_forward_workspace(const MseForward& args) noexcept {
+  return workspace_bytes(args);
+}
 
 std::int64_t mse_backward_workspace(const MseBackward& args) noexcept {
   return args.d_prediction.wanted() && args.mask.present ? workspace_bytes(args) : 0;

@@ -4,9 +4,9 @@
 //
 //   d_x = d_y W,   d_W = d_y^T x,   d_b = sum over rows of d_y
 //
-// Forward saves nothing. The products are the vendor's (common/matrix_product.h), which writes or accumulates as asked;
-// bias and its gradient are our own kernels, because the library's fused forms can only overwrite. d_b goes through
-// partial sums per block in the workspace and a second launch that adds them in order.
+// Forward saves nothing. The products are the vendor's (common/matrix_product.h), which writes or accumulates
+// as asked; bias and its gradient are our own kernels, because the library's fused forms can only overwrite.
+// d_b goes through partial sums per block in the workspace and a second launch that adds them in order.
 //
 // Bytes beside the products': the bias reads and writes y (2 M O elements), d_b reads d_y (M O).
 
@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads)
-    projection_bwd_bias_columns_kernel(Extent extent, std::int64_t rows_per_chunk, Source<T> d_y, T* partial) {
+    projection_bwd_bias_columns_kernel(Extent extent, std::int64_t rows_per_chunk, Source<T> d_y,
+                                       T* partial) {
   auto& cells = shared_storage<ColumnCells<T>>();
   sum_columns(extent, rows_per_chunk, partial, cells,
               [&](std::int64_t row, std::int64_t column, std::int64_t remaining, Pack<T>& sum) {
@@ -68,8 +69,8 @@ Status forward(const ProjectionForward& args, Stream stream) {
   if (!args.bias.present || y.count == 0 || y.length == 0) return Status();
   const Extent extent = extent_of(args.y);
   const Grid grid = element_grid<T>(extent);
-  return launch("projection_fwd_bias_kernel", projection_fwd_bias_kernel<T>, grid.grid, grid.block, 0, stream, extent,
-                source<T>(args.bias), target<T>(args.y, true));
+  return launch("projection_fwd_bias_kernel", projection_fwd_bias_kernel<T>, grid.grid, grid.block, 0, stream,
+                extent, source<T>(args.bias), target<T>(args.y, true));
 }
 
 template <class T>
@@ -78,10 +79,11 @@ Status backward_bias(const ProjectionBackward& args, Stream stream) {
   if (!args.d_bias.wanted() || extent.columns == 0) return Status();
   const ColumnPlan plan = column_plan<T>(extent);
   T* const partial = static_cast<T*>(args.workspace.data);
-  SCANTAPE_TRY(launch("projection_bwd_bias_columns_kernel", projection_bwd_bias_columns_kernel<T>, plan.grid.grid,
-                      plan.grid.block, 0, stream, extent, plan.rows, source<T>(args.d_y), partial));
-  return join_column_sums("projection_bwd_join_bias", partial, plan.chunks, extent.columns, target<T>(args.d_bias),
-                          stream);
+  SCANTAPE_TRY(launch("projection_bwd_bias_columns_kernel", projection_bwd_bias_columns_kernel<T>,
+                      plan.grid.grid, plan.grid.block, 0, stream, extent, plan.rows, source<T>(args.d_y),
+                      partial));
+  return join_column_sums("projection_bwd_join_bias", partial, plan.chunks, extent.columns,
+                          target<T>(args.d_bias), stream);
 }
 
 Status backward_weight(const ProjectionBackward& args, Stream stream) {
@@ -126,7 +128,8 @@ constexpr const char* kMissing = "projection: no CUDA kernel for this dtype";
 }  // namespace
 
 Status projection_forward(const ProjectionForward& args, Stream stream) noexcept {
-  return dispatch_dtype(args.x.dtype, kMissing, [&](auto zero) { return forward<decltype(zero)>(args, stream); });
+  return dispatch_dtype(args.x.dtype, kMissing,
+                        [&](auto zero) { return forward<decltype(zero)>(args, stream); });
 }
 
 Status projection_backward(const ProjectionBackward& args, Stream stream) noexcept {
@@ -136,7 +139,9 @@ Status projection_backward(const ProjectionBackward& args, Stream stream) noexce
   return backward_x(args, stream);
 }
 
-std::int64_t projection_forward_workspace(const ProjectionForward&) noexcept { return 0; }
+std::int64_t projection_forward_workspace(const ProjectionForward&) noexcept {
+  return 0;
+}
 
 std::int64_t projection_backward_workspace(const ProjectionBackward& args) noexcept {
   if (!args.d_bias.wanted()) return 0;

@@ -1,27 +1,28 @@
 // First-order linear recurrence over time, h_t = a_t h_{t-1} + b_t, by parallel prefix scan.
 //
-// Step t is the map  h -> a_t h + b_t. Maps compose to maps, (a2, b2) o (a1, b1) = (a2 a1, a2 b1 + b2), associatively:
-// so a thread composes a segment of time on its own, a scan over the threads' maps gives each of them the state it
-// starts from, and it then walks its segment once more. Nothing is ever divided by a. (A product of decays above 1 over a
-// segment may overflow where the walk itself does not.)
+// Step t is the map  h -> a_t h + b_t. Maps compose to maps, (a2, b2) o (a1, b1) = (a2 a1, a2 b1 + b2),
+// associatively: so a thread composes a segment of time on its own, a scan over the threads' maps gives each
+// of them the state it starts from, and it then walks its segment once more. Nothing is ever divided by a. (A
+// product of decays above 1 over a segment may overflow where the walk itself does not.)
 //
 // Gradient. h_t reaches the loss directly and through h_{t+1}, so with g the total cotangent of h
 //
 //   g_t = d_h_t + a_{t+1} g_{t+1},   g_L = d_h_L + d_final_state
 //   d_b_t = g_t,   d_a_t = g_t h_{t-1},   d_h0 = a_1 g_1
 //
-// which is the same recurrence in reversed time, with factor 1 at its first step, where d_final_state is what comes in.
-// A constant a gathers d_a over time in the thread and the block (one number per sequence in the workspace), then over B
-// in order. Backward reads h_{t-1} from what forward wrote: recovering it as (h_t - b_t) / a_t would lose all digits
-// where a is small. Forward saves nothing else.
+// which is the same recurrence in reversed time, with factor 1 at its first step, where d_final_state is what
+// comes in. A constant a gathers d_a over time in the thread and the block (one number per sequence in the
+// workspace), then over B in order. Backward reads h_{t-1} from what forward wrote: recovering it as (h_t -
+// b_t) / a_t would lose all digits where a is small. Forward saves nothing else.
 //
-// Variants: constant or varying a. A block takes a tile of neighbouring channels (along x: coalesced) and all of time in
-// chunks, each of `segments` threads (along y) times kSteps steps; the state is carried from chunk to chunk in order.
-// segments and kSteps follow from L and the dtype alone, so that a sequence's bits depend on that sequence alone: 4 steps
-// by 16 threads up to L = 64; then 16 steps (f64: 8) by 16, 32 or 64 threads. Per chunk a thread combines
-// 2 kSteps + log2(segments) + 2 maps.
-// Bytes: forward reads b (and a where it varies), writes h: 2 n or 3 n elements. Backward reads d_h, h (and a), writes
-// d_b (and d_a): 3 n or 5 n.
+// Variants: constant or varying a. A block takes a tile of neighbouring channels (along x: coalesced) and all
+// of time in chunks, each of `segments` threads (along y) times kSteps steps; the state is carried from chunk
+// to chunk in order. segments and kSteps follow from L and the dtype alone, so that a sequence's bits depend
+// on that sequence alone: 4 steps by 16 threads up to L = 64; then 16 steps (f64: 8) by 16, 32 or 64 threads.
+// Per chunk a thread combines 2 kSteps + log2(segments) + 2 maps.
+//
+// Bytes: forward reads b (and a where it varies), writes h: 2 n or 3 n elements. Backward reads d_h and h
+// (and a), writes d_b (and d_a): 3 n or 5 n.
 
 #include "scantape/scan.h"
 
@@ -42,8 +43,8 @@ struct Sequences {
   std::int64_t batch = 0, length = 0, channels = 0;
 };
 
-/// The maps of a block's threads, twice: each round of the scan reads one side and writes the other, so that one barrier
-/// a round is enough.
+/// The maps of a block's threads, twice: each round of the scan reads one side and writes the other, so that
+/// one barrier a round is enough.
 template <class T>
 struct MapCells {
   Affine<T> side[2][kScanThreads];
@@ -55,8 +56,8 @@ class SegmentScan {
  public:
   __device__ explicit SegmentScan(MapCells<T>& cells) : cells_(cells) {}
 
-  /// Takes each thread's map; leaves in *before the composition of all earlier segments and in *total that of all. All
-  /// threads must call it.
+  /// Takes each thread's map; leaves in *before the composition of all earlier segments and in *total that of
+  /// all. All threads must call it.
   __device__ void run(Affine<T> mine, Affine<T>* before, Affine<T>* total) {
     const unsigned tile = blockDim.x, segment = threadIdx.y;
     const unsigned self = segment * tile + threadIdx.x;
@@ -87,7 +88,8 @@ __device__ int steps_of_segment(std::int64_t first, std::int64_t length) {
 
 template <class T, bool kConstant, int kSteps>
 __global__ void __launch_bounds__(kScanThreads)
-    scan_fwd_segments_kernel(Sequences size, Source<T> a, Source<T> b, Source<T> h0, Target<T> h, Target<T> final_state) {
+    scan_fwd_segments_kernel(Sequences size, Source<T> a, Source<T> b, Source<T> h0, Target<T> h,
+                             Target<T> final_state) {
   SegmentScan<T> scan(shared_storage<MapCells<T>>());
   const std::int64_t channel = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const bool live = channel < size.channels;
@@ -121,7 +123,8 @@ __global__ void __launch_bounds__(kScanThreads)
           h.put(row + first + i, channel, state);
         }
       }
-      if (final_state.wanted() && steps > 0 && first + steps == size.length) final_state.put(item, channel, state);
+      if (final_state.wanted() && steps > 0 && first + steps == size.length)
+        final_state.put(item, channel, state);
       carry = apply(total, carry);
     }
   }
@@ -133,7 +136,8 @@ struct BackwardCells {
   T d_a[kScanThreads];
 };
 
-/// Adds up `sum` over the block's segments in a fixed order, into the threads of segment 0. All threads must call it.
+/// Adds up `sum` over the block's segments in a fixed order, into the threads of segment 0. All threads must
+/// call it.
 template <class T>
 __device__ T sum_over_segments(T sum, T* cells) {
   const unsigned self = threadIdx.y * blockDim.x + threadIdx.x;
@@ -149,11 +153,13 @@ __device__ T sum_over_segments(T sum, T* cells) {
   return sum;
 }
 
-/// Time runs backwards: reversed step r is t = length - 1 - r. `partial` [batch, channels] takes d_a of a constant a.
+/// Time runs backwards: reversed step r is t = length - 1 - r. `partial` [batch, channels] takes d_a of a
+/// constant a.
 template <class T, bool kConstant, int kSteps>
 __global__ void __launch_bounds__(kScanThreads)
     scan_bwd_segments_kernel(Sequences size, Source<T> a, Source<T> h0, Source<T> h, Source<T> d_h,
-                             Source<T> d_final_state, Target<T> d_a, T* partial, Target<T> d_b, Target<T> d_h0) {
+                             Source<T> d_final_state, Target<T> d_a, T* partial, Target<T> d_b,
+                             Target<T> d_h0) {
   auto& cells = shared_storage<BackwardCells<T>>();
   SegmentScan<T> scan(cells.maps);
   const std::int64_t channel = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -214,9 +220,13 @@ __global__ void __launch_bounds__(kScanThreads)
   }
 }
 
-Sequences sequences(const ConstView& h) noexcept { return {h.shape[0], h.shape[1], h.shape[2]}; }
+Sequences sequences(const ConstView& h) noexcept {
+  return {h.shape[0], h.shape[1], h.shape[2]};
+}
 
-bool is_short(Sequences size) noexcept { return size.length <= 64; }
+bool is_short(Sequences size) noexcept {
+  return size.length <= 64;
+}
 
 Grid scan_grid(Sequences size, int long_steps) noexcept {
   int segments = 16;
@@ -236,8 +246,9 @@ Status forward(const ScanForward& args, Stream stream) {
   const Sequences size = sequences(args.b);
   const Grid grid = scan_grid(size, kLongSteps<T>);
   const auto run = [&](auto kernel) {
-    return launch("scan_fwd_segments_kernel", kernel, grid.grid, grid.block, 0, stream, size, source<T>(args.a),
-                  source<T>(args.b), source<T>(args.h0), target<T>(args.h), target<T>(args.final_state));
+    return launch("scan_fwd_segments_kernel", kernel, grid.grid, grid.block, 0, stream, size,
+                  source<T>(args.a), source<T>(args.b), source<T>(args.h0), target<T>(args.h),
+                  target<T>(args.final_state));
   };
   return is_short(size) ? run(scan_fwd_segments_kernel<T, kConstant, kShortSteps>)
                         : run(scan_fwd_segments_kernel<T, kConstant, kLongSteps<T>>);
@@ -250,9 +261,9 @@ Status backward(const ScanBackward& args, Stream stream) {
   const Target<T> d_a = target<T>(args.d_a);
   T* const partial = kConstant && d_a.wanted() ? static_cast<T*>(args.workspace.data) : nullptr;
   const auto run = [&](auto kernel) {
-    return launch("scan_bwd_segments_kernel", kernel, grid.grid, grid.block, 0, stream, size, source<T>(args.a),
-                  source<T>(args.h0), source<T>(args.h), source<T>(args.d_h), source<T>(args.d_final_state), d_a, partial,
-                  target<T>(args.d_b), target<T>(args.d_h0));
+    return launch("scan_bwd_segments_kernel", kernel, grid.grid, grid.block, 0, stream, size,
+                  source<T>(args.a), source<T>(args.h0), source<T>(args.h), source<T>(args.d_h),
+                  source<T>(args.d_final_state), d_a, partial, target<T>(args.d_b), target<T>(args.d_h0));
   };
   SCANTAPE_TRY(is_short(size) ? run(scan_bwd_segments_kernel<T, kConstant, kShortSteps>)
                               : run(scan_bwd_segments_kernel<T, kConstant, kLongSteps<T>>));
@@ -281,7 +292,9 @@ Status scan_backward(const ScanBackward& args, Stream stream) noexcept {
   });
 }
 
-std::int64_t scan_forward_workspace(const ScanForward&) noexcept { return 0; }
+std::int64_t scan_forward_workspace(const ScanForward&) noexcept {
+  return 0;
+}
 
 std::int64_t scan_backward_workspace(const ScanBackward& args) noexcept {
   if (!args.d_a.wanted() || args.a.rank() != 1) return 0;

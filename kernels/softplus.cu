@@ -2,12 +2,16 @@
 //
 //   y = x > 20 ? x : log1p(exp(x))        d_x = d_y * (x > 20 ? 1 : sigmoid(x))
 //
-// d/dx log(1 + exp(x)) = exp(x) / (1 + exp(x)) = sigmoid(x). log1p keeps y's relative accuracy where exp(x) is far below
-// 1: the plain log(1 + exp(x)) rounds to 0 or loses all digits there. At 20 the two arms differ by 2.1e-9, less than an
-// ulp of 20 in f32. Forward saves nothing: the backward needs x alone, and y would not tell on which side of 20 it was.
+// d/dx log(1 + exp(x)) = exp(x) / (1 + exp(x)) = sigmoid(x). log1p keeps y's relative accuracy where exp(x)
+// is far below 1: the plain log(1 + exp(x)) rounds to 0 or loses all digits there. At 20 the two arms differ
+// by 2.1e-9, less than an ulp of 20 in f32. Forward saves nothing: the backward needs x alone, and y would
+// not tell on which side of 20 it was.
 //
-// One variant: a pack of 16 bytes per thread, tensors of any row stride; contiguous ones are taken as one row.
-// Bytes: forward reads x, writes y (2 n elements); backward reads x and d_y, writes d_x (3 n; accumulating 4 n).
+// One variant: a pack of 16 bytes per thread, tensors of any row stride; contiguous ones are taken as one
+// row.
+//
+// Bytes: forward reads x, writes y: 2 n elements; backward reads x and d_y, writes d_x: 3 n (accumulating 4
+// n).
 
 #include "scantape/softplus.h"
 
@@ -51,8 +55,8 @@ Status softplus_forward(const SoftplusForward& args, Stream stream) noexcept {
     const Extent extent = element_extent(args.x, args.y);
     if (extent.rows == 0) return Status();
     const Grid grid = element_grid<T>(extent);
-    return launch("softplus_fwd_elementwise_kernel", softplus_fwd_elementwise_kernel<T>, grid.grid, grid.block, 0,
-                  stream, extent, source<T>(args.x), target<T>(args.y));
+    return launch("softplus_fwd_elementwise_kernel", softplus_fwd_elementwise_kernel<T>, grid.grid,
+                  grid.block, 0, stream, extent, source<T>(args.x), target<T>(args.y));
   });
 }
 
@@ -63,12 +67,16 @@ Status softplus_backward(const SoftplusBackward& args, Stream stream) noexcept {
     const Extent extent = element_extent(args.x, args.d_y, args.d_x.view);
     if (extent.rows == 0) return Status();
     const Grid grid = element_grid<T>(extent);
-    return launch("softplus_bwd_elementwise_kernel", softplus_bwd_elementwise_kernel<T>, grid.grid, grid.block, 0,
-                  stream, extent, source<T>(args.x), source<T>(args.d_y), target<T>(args.d_x));
+    return launch("softplus_bwd_elementwise_kernel", softplus_bwd_elementwise_kernel<T>, grid.grid,
+                  grid.block, 0, stream, extent, source<T>(args.x), source<T>(args.d_y), target<T>(args.d_x));
   });
 }
 
-std::int64_t softplus_forward_workspace(const SoftplusForward&) noexcept { return 0; }
-std::int64_t softplus_backward_workspace(const SoftplusBackward&) noexcept { return 0; }
+std::int64_t softplus_forward_workspace(const SoftplusForward&) noexcept {
+  return 0;
+}
+std::int64_t softplus_backward_workspace(const SoftplusBackward&) noexcept {
+  return 0;
+}
 
 }  // namespace scantape::cuda

@@ -1,9 +1,9 @@
 // Matrix products on CUDA: plain cuBLASLt, the same text for the toolkit and for the emulator.
 //
-// One algorithm per dtype, n, k, transposes and alignment, asked for with a nominal m: a row's bits then do not depend on
-// how many rows there are. Reductions across blocks are ruled out and there is no workspace, so every sum runs over k in
-// one sequence. The library is column-major: it is handed the transposed product C^T = op(B)^T op(A)^T, for which
-// row-major matrices are already in place.
+// One algorithm per dtype, n, k, transposes and alignment, asked for with a nominal m: a row's bits then do
+// not depend on how many rows there are. Reductions across blocks are ruled out and there is no workspace, so
+// every sum runs over k in one sequence. The library is column-major: it is handed the transposed product C^T
+// = op(B)^T op(A)^T, for which row-major matrices are already in place.
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -68,20 +68,24 @@ struct Matrix {
   std::int64_t rows = 0, columns = 0, stride = 0;
 };
 
-/// A product as the library sees it: first * second = result, each a row-major matrix read as its own transpose.
+/// A product as the library sees it: first * second = result, each a row-major matrix read as its own
+/// transpose.
 struct Operands {
   Matrix first, second, result;
 };
 
 Operands operands(const MatrixProduct& p, std::int64_t m) {
-  const auto stored = [](const void* data, bool transpose, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
+  const auto stored = [](const void* data, bool transpose, std::int64_t rows, std::int64_t columns,
+                         std::int64_t ld) {
     return transpose ? Matrix{data, columns, rows, ld} : Matrix{data, rows, columns, ld};
   };
   return {stored(p.b, p.transpose_b, p.k, p.n, p.ldb), stored(p.a, p.transpose_a, m, p.k, p.lda),
           Matrix{p.c, m, p.n, p.ldc}};
 }
 
-cudaDataType_t data_type(DType dtype) { return dtype == DType::f32 ? CUDA_R_32F : CUDA_R_64F; }
+cudaDataType_t data_type(DType dtype) {
+  return dtype == DType::f32 ? CUDA_R_32F : CUDA_R_64F;
+}
 
 /// The alignment that every row of a matrix has: that of a pack, or that of an element.
 std::int64_t alignment(const Matrix& matrix, std::int64_t element) {
@@ -99,33 +103,36 @@ std::int64_t nominal_stride(std::int64_t columns, std::int64_t row_alignment, st
 
 void describe(const MatrixProduct& p, Description& description) {
   const bool f32 = p.dtype == DType::f32;
-  check("describing the product", cublasLtMatmulDescCreate(description.slot(),
-                                                           f32 ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F,
-                                                           data_type(p.dtype)));
+  check("describing the product",
+        cublasLtMatmulDescCreate(description.slot(), f32 ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F,
+                                 data_type(p.dtype)));
   const cublasOperation_t first = p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t second = p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-  check("describing the product", cublasLtMatmulDescSetAttribute(description.get(), CUBLASLT_MATMUL_DESC_TRANSA, &first,
-                                                                 sizeof(first)));
-  check("describing the product", cublasLtMatmulDescSetAttribute(description.get(), CUBLASLT_MATMUL_DESC_TRANSB,
-                                                                 &second, sizeof(second)));
+  check("describing the product", cublasLtMatmulDescSetAttribute(
+                                      description.get(), CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first)));
+  check("describing the product",
+        cublasLtMatmulDescSetAttribute(description.get(), CUBLASLT_MATMUL_DESC_TRANSB, &second,
+                                       sizeof(second)));
 }
 
 void lay_out(DType dtype, const Matrix& matrix, std::int64_t stride, Layout& layout) {
-  check("laying out a matrix",
-        cublasLtMatrixLayoutCreate(layout.slot(), data_type(dtype), static_cast<std::uint64_t>(matrix.columns),
-                                   static_cast<std::uint64_t>(matrix.rows), stride));
+  check("laying out a matrix", cublasLtMatrixLayoutCreate(layout.slot(), data_type(dtype),
+                                                          static_cast<std::uint64_t>(matrix.columns),
+                                                          static_cast<std::uint64_t>(matrix.rows), stride));
 }
 
 template <class T>
 void prefer(Preference& preference, cublasLtMatmulPreferenceAttributes_t what, T value) {
-  check("stating preferences", cublasLtMatmulPreferenceSetAttribute(preference.get(), what, &value, sizeof(value)));
+  check("stating preferences",
+        cublasLtMatmulPreferenceSetAttribute(preference.get(), what, &value, sizeof(value)));
 }
 
 /// What an algorithm is chosen by. m is not part of it.
-using Key = std::tuple<DType, bool, bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+using Key =
+    std::tuple<DType, bool, bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
 
-/// The handle of one device and the algorithms chosen so far. Made on first use, kept until the process ends: a
-/// destructor would run after CUDA's own.
+/// The handle of one device and the algorithms chosen so far. Made on first use, kept until the process ends:
+/// a destructor would run after CUDA's own.
 class Library {
  public:
   static Library& of_current_device() {
@@ -162,7 +169,8 @@ class Library {
     const Matrix* const matrices[3] = {&nominal.first, &nominal.second, &nominal.result};
     Layout layouts[3];
     for (int i = 0; i < 3; ++i) {
-      lay_out(p.dtype, *matrices[i], nominal_stride(matrices[i]->columns, aligned[i], size_of(p.dtype)), layouts[i]);
+      lay_out(p.dtype, *matrices[i], nominal_stride(matrices[i]->columns, aligned[i], size_of(p.dtype)),
+              layouts[i]);
     }
     Preference preference;
     check("stating preferences", cublasLtMatmulPreferenceCreate(preference.slot()));
@@ -179,8 +187,8 @@ class Library {
     int count = 0;
     check("choosing an algorithm",
           cublasLtMatmulAlgoGetHeuristic(handle_.get(), description, layouts[0].get(), layouts[1].get(),
-                                         layouts[2].get(), layouts[2].get(), preference.get(), kCandidates, candidates,
-                                         &count));
+                                         layouts[2].get(), layouts[2].get(), preference.get(), kCandidates,
+                                         candidates, &count));
     for (int i = 0; i < count; ++i) {
       if (candidates[i].state == CUBLAS_STATUS_SUCCESS && sums_in_one_sequence(candidates[i].algo)) {
         return candidates[i].algo;
@@ -193,8 +201,8 @@ class Library {
     std::int32_t splits = 0;
     std::size_t written = 0;
     check("reading an algorithm",
-          cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits, sizeof(splits),
-                                               &written));
+          cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits,
+                                               sizeof(splits), &written));
     return splits <= 1;
   }
 
@@ -233,16 +241,16 @@ void multiply(const MatrixProduct& p, cudaStream_t stream) {
   const bool f32 = p.dtype == DType::f32;
   const void* const alpha = f32 ? static_cast<const void*>(&one_f32) : &one_f64;
   const void* const beta = f32 ? static_cast<const void*>(&scale_f32) : &scale_f64;
-  check("launching", cublasLtMatmul(library.handle(), description.get(), alpha, actual.first.data, layouts[0].get(),
-                                    actual.second.data, layouts[1].get(), beta, p.c, layouts[2].get(), p.c,
-                                    layouts[2].get(), &algorithm, nullptr, 0, stream));
+  check("launching", cublasLtMatmul(library.handle(), description.get(), alpha, actual.first.data,
+                                    layouts[0].get(), actual.second.data, layouts[1].get(), beta, p.c,
+                                    layouts[2].get(), p.c, layouts[2].get(), &algorithm, nullptr, 0, stream));
   ++detail::mutable_counters().kernel_launches;
 }
 
 Status failed(const MatrixProduct& p, const Failure& failure) {
-  return Status::fail(Code::cuda, "matrix product [" + std::to_string(p.m) + ", " + std::to_string(p.k) + "] x [" +
-                                      std::to_string(p.k) + ", " + std::to_string(p.n) + "], " + name(p.dtype) + ": " +
-                                      failure.step + ": " + failure.reason);
+  return Status::fail(Code::cuda, "matrix product [" + std::to_string(p.m) + ", " + std::to_string(p.k) +
+                                      "] x [" + std::to_string(p.k) + ", " + std::to_string(p.n) + "], " +
+                                      name(p.dtype) + ": " + failure.step + ": " + failure.reason);
 }
 
 }  // namespace

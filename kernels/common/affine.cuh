@@ -2,8 +2,8 @@
 
 #include "common/math.cuh"
 
-// The monoid of first-order recurrences: the map h -> a h + b, composed. Associative, not commutative: what comes later
-// in time stands on the left.
+// The monoid of first-order recurrences: the map h -> a h + b, composed. Associative, not commutative: what
+// comes later in time stands on the left.
 
 namespace scantape::cuda {
 

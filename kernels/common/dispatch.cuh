@@ -5,7 +5,8 @@
 #include "scantape/status.h"
 #include "scantape/view.h"
 
-// From run-time choices to template arguments. A choice without an arm is an error, never a call that does nothing.
+// From run-time choices to template arguments. A choice without an arm is an error, never a call that does
+// nothing.
 
 namespace scantape::cuda {
 
@@ -13,8 +14,10 @@ namespace scantape::cuda {
 template <class Body>
 Status dispatch_dtype(DType dtype, const char* missing, Body&& body) {
   switch (dtype) {
-    case DType::f32: return body(float{});
-    case DType::f64: return body(double{});
+    case DType::f32:
+      return body(float{});
+    case DType::f64:
+      return body(double{});
   }
   return Status::fail(Code::unsupported, missing);
 }

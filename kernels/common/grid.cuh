@@ -6,7 +6,8 @@
 
 #include "common/vec.cuh"
 
-// Shapes of grids. They follow from the tensor's shape alone, never from the device: partial sums keep their order.
+// Shapes of grids. They follow from the tensor's shape alone, never from the device: partial sums keep their
+// order.
 
 namespace scantape::cuda {
 
@@ -14,7 +15,9 @@ inline constexpr int kBlockThreads = 256;
 inline constexpr std::int64_t kMostBlocksX = 1 << 20;  // far below the limit: kernels loop over the rest
 inline constexpr std::int64_t kMostBlocksY = 65535;
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
 
 /// The least power of two that is at least `wanted`, at most `most` (itself a power of two).
 constexpr int power_of_two(std::int64_t wanted, int most) {

@@ -2,25 +2,54 @@
 
 #include <cuda_runtime.h>
 
-// The scalar functions of the ops, in forms that keep their relative accuracy over the whole range. Names with and
-// without suffix are spelled out: an unqualified exp of a float may be evaluated in double by a host compiler.
+// The scalar functions of the ops, in forms that keep their relative accuracy over the whole range. Names
+// with and without suffix are spelled out: an unqualified exp of a float may be evaluated in double by a host
+// compiler.
 
 namespace scantape::cuda {
 
-__device__ inline float exp_of(float x) { return expf(x); }
-__device__ inline double exp_of(double x) { return ::exp(x); }
-__device__ inline float expm1_of(float x) { return expm1f(x); }
-__device__ inline double expm1_of(double x) { return ::expm1(x); }
-__device__ inline float log1p_of(float x) { return log1pf(x); }
-__device__ inline double log1p_of(double x) { return ::log1p(x); }
-__device__ inline float log_of(float x) { return logf(x); }
-__device__ inline double log_of(double x) { return ::log(x); }
-__device__ inline float sqrt_of(float x) { return sqrtf(x); }
-__device__ inline double sqrt_of(double x) { return ::sqrt(x); }
-__device__ inline float abs_of(float x) { return fabsf(x); }
-__device__ inline double abs_of(double x) { return ::fabs(x); }
-__device__ inline float fma_of(float a, float b, float c) { return fmaf(a, b, c); }
-__device__ inline double fma_of(double a, double b, double c) { return ::fma(a, b, c); }
+__device__ inline float exp_of(float x) {
+  return expf(x);
+}
+__device__ inline double exp_of(double x) {
+  return ::exp(x);
+}
+__device__ inline float expm1_of(float x) {
+  return expm1f(x);
+}
+__device__ inline double expm1_of(double x) {
+  return ::expm1(x);
+}
+__device__ inline float log1p_of(float x) {
+  return log1pf(x);
+}
+__device__ inline double log1p_of(double x) {
+  return ::log1p(x);
+}
+__device__ inline float log_of(float x) {
+  return logf(x);
+}
+__device__ inline double log_of(double x) {
+  return ::log(x);
+}
+__device__ inline float sqrt_of(float x) {
+  return sqrtf(x);
+}
+__device__ inline double sqrt_of(double x) {
+  return ::sqrt(x);
+}
+__device__ inline float abs_of(float x) {
+  return fabsf(x);
+}
+__device__ inline double abs_of(double x) {
+  return ::fabs(x);
+}
+__device__ inline float fma_of(float a, float b, float c) {
+  return fmaf(a, b, c);
+}
+__device__ inline double fma_of(double a, double b, double c) {
+  return ::fma(a, b, c);
+}
 
 /// 1 / (1 + exp(-x)); the exponential never overflows.
 template <class T>
@@ -39,8 +68,8 @@ __device__ T softplus_derivative(T x) {
   return x > T(20) ? T(1) : sigmoid(x);
 }
 
-/// x * sigmoid(x). With h = exp(-|x|/2) the sigmoid of a negative x is h * h / (1 + h * h): its two factors are applied
-/// one after the other, so that no digits are lost where sigmoid(x) alone is already denormal.
+/// x * sigmoid(x). With h = exp(-|x|/2) the sigmoid of a negative x is h * h / (1 + h * h): its two factors
+/// are applied one after the other, so that no digits are lost where sigmoid(x) alone is already denormal.
 template <class T>
 __device__ T silu(T x) {
   const T h = exp_of(T(-0.5) * abs_of(x));

@@ -5,8 +5,8 @@
 #include "common/shared.cuh"
 #include "common/store.cuh"
 
-// Sums in one fixed order. What is summed over rows goes through a workspace: each block leaves one row of partial sums,
-// and a second launch adds these in order. No atomics, so the same input gives the same bits.
+// Sums in one fixed order. What is summed over rows goes through a workspace: each block leaves one row of
+// partial sums, and a second launch adds these in order. No atomics, so the same input gives the same bits.
 
 namespace scantape::cuda {
 
@@ -26,7 +26,8 @@ struct BlockSum {
   T warp[kThreads / 32];
 };
 
-/// The sum over a one-dimensional block, in every thread. All threads must call it; `cells` may be used again at once.
+/// The sum over a one-dimensional block, in every thread. All threads must call it; `cells` may be used again
+/// at once.
 template <class T, int kThreads>
 __device__ T block_sum(T value, BlockSum<T, kThreads>& cells) {
   value = warp_sum(value);
@@ -39,7 +40,8 @@ __device__ T block_sum(T value, BlockSum<T, kThreads>& cells) {
   return sum;
 }
 
-/// The sum of partial[0..count) in a fixed order, in every thread of a one-dimensional block. All threads must call it.
+/// The sum of partial[0..count) in a fixed order, in every thread of a one-dimensional block. All threads
+/// must call it.
 template <class T>
 __device__ T joined_sum(const T* partial, int count, BlockSum<T, kBlockThreads>& cells) {
   T sum = 0;
@@ -47,8 +49,8 @@ __device__ T joined_sum(const T* partial, int count, BlockSum<T, kBlockThreads>&
   return block_sum(sum, cells);
 }
 
-/// How rows are shared out when columns are summed: `chunks` blocks along y of `rows` rows each, `grid.block` a pack of
-/// columns per thread along x and a row per thread along y.
+/// How rows are shared out when columns are summed: `chunks` blocks along y of `rows` rows each, `grid.block`
+/// a pack of columns per thread along x and a row per thread along y.
 struct ColumnPlan {
   std::int64_t chunks = 1, rows = 0;
   Grid grid;
@@ -64,7 +66,8 @@ ColumnPlan column_plan(Extent extent) {
   if (plan.chunks > 256) plan.chunks = 256;
   plan.rows = ceil_div(extent.rows, plan.chunks);
   const std::int64_t tiles = ceil_div(packs, x);
-  plan.grid = {dim3(static_cast<unsigned>(tiles < kMostBlocksX ? tiles : kMostBlocksX), static_cast<unsigned>(plan.chunks)),
+  plan.grid = {dim3(static_cast<unsigned>(tiles < kMostBlocksX ? tiles : kMostBlocksX),
+                    static_cast<unsigned>(plan.chunks)),
                dim3(static_cast<unsigned>(x), static_cast<unsigned>(y))};
   return plan;
 }
@@ -74,10 +77,12 @@ struct ColumnCells {
   Pack<T> cell[kBlockThreads];
 };
 
-/// Runs one block of a ColumnPlan: calls body(row, column, remaining, sum) for its packs and writes the block's sums to
-/// row blockIdx.y of `partial` [chunks, columns] (nowhere where partial is null). All threads must call it.
+/// Runs one block of a ColumnPlan: calls body(row, column, remaining, sum) for its packs and writes the
+/// block's sums to row blockIdx.y of `partial` [chunks, columns] (nowhere where partial is null). All threads
+/// must call it.
 template <class T, class Body>
-__device__ void sum_columns(Extent extent, std::int64_t rows_per_chunk, T* partial, ColumnCells<T>& cells, Body body) {
+__device__ void sum_columns(Extent extent, std::int64_t rows_per_chunk, T* partial, ColumnCells<T>& cells,
+                            Body body) {
   const std::int64_t begin = blockIdx.y * rows_per_chunk;
   const std::int64_t end = begin + rows_per_chunk < extent.rows ? begin + rows_per_chunk : extent.rows;
   const std::int64_t width = static_cast<std::int64_t>(blockDim.x) * kPack<T>;
@@ -127,7 +132,8 @@ __global__ void __launch_bounds__(kJoinColumns* kJoinRows)
     const std::int64_t column = tile + threadIdx.x;
     T sum = 0;
     if (column < columns) {
-      for (std::int64_t row = threadIdx.y; row < rows; row += kJoinRows) sum += partial[row * columns + column];
+      for (std::int64_t row = threadIdx.y; row < rows; row += kJoinRows)
+        sum += partial[row * columns + column];
     }
     storage.cell[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
@@ -141,11 +147,12 @@ __global__ void __launch_bounds__(kJoinColumns* kJoinRows)
 
 /// Launches the second pass where `out` is wanted.
 template <class T>
-Status join_column_sums(const char* name, const T* partial, std::int64_t rows, std::int64_t columns, Target<T> out,
-                        Stream stream) {
+Status join_column_sums(const char* name, const T* partial, std::int64_t rows, std::int64_t columns,
+                        Target<T> out, Stream stream) {
   if (!out.wanted() || columns == 0) return Status();
   const std::int64_t tiles = ceil_div(columns, kJoinColumns);
-  return launch(name, column_sum_join_kernel<T>, dim3(static_cast<unsigned>(tiles < kMostBlocksX ? tiles : kMostBlocksX)),
+  return launch(name, column_sum_join_kernel<T>,
+                dim3(static_cast<unsigned>(tiles < kMostBlocksX ? tiles : kMostBlocksX)),
                 dim3(kJoinColumns, kJoinRows), 0, stream, partial, rows, columns, out);
 }
 

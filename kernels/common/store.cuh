@@ -2,7 +2,8 @@
 
 #include "common/vec.cuh"
 
-// Writing tensors of strided rows in the caller's write mode. Overwriting never reads the target: it may hold NaN.
+// Writing tensors of strided rows in the caller's write mode. Overwriting never reads the target: it may hold
+// NaN.
 
 namespace scantape::cuda {
 

@@ -6,8 +6,8 @@
 
 #include "scantape/view.h"
 
-// Reading tensors of strided rows, 16 bytes at a time where alignment allows. A thread always owns the same columns,
-// whether they come in one access or one by one: bits never depend on how a tensor is aligned.
+// Reading tensors of strided rows, 16 bytes at a time where alignment allows. A thread always owns the same
+// columns, whether they come in one access or one by one: bits never depend on how a tensor is aligned.
 
 namespace scantape::cuda {
 
