@@ -64,6 +64,35 @@ Bar Record::bar() const {
   return bar;
 }
 
+uint64_t Record::index_ts() const {
+  size_t at = 0;
+  switch (type) {
+    case 0x12:
+    case 0x13:
+    case 0x14:
+    case 0x18:
+      at = 16;
+      break;  // status, definition, imbalance, statistics
+    case 0x00:
+    case 0x01:
+    case 0x0A:
+    case 0xB1:
+    case 0xC0:
+    case 0xC1:
+    case 0xC2:
+    case 0xC3:
+    case 0xC4:
+      at = 32;
+      break;
+    case 0xA0:
+      at = 40;
+      break;
+    default:
+      return ts_event;
+  }
+  return load<uint64_t>(bytes.data() + at);
+}
+
 LiveMapping parse_live_mapping(const Record& record) {
   // The long form (versions 2 and 3) has the type of each symbol before it; the short one is version 1's.
   const bool long_form = record.bytes.size() >= 176;

@@ -33,6 +33,9 @@ struct Record {
 
   /// The bar in it; only where is_bar(type).
   Bar bar() const;
+
+  /// The time that dates the record: when it was received, where the rtype says so, else ts_event.
+  uint64_t index_ts() const;
 };
 
 /// What a symbol mapping record of a live capture says.

@@ -131,9 +131,9 @@ FileSummary inspect_file(const std::string& path, const InspectOptions& options)
       cache.clear();
     }
     if (!has_instrument(record)) continue;
-    const bool dated = record.ts_event != kUndefinedTimestamp;
+    const bool dated = record.index_ts() != kUndefinedTimestamp;
     auto& [date, summary] = cache[record.instrument_id];
-    if (const uint32_t today = dated ? utc_date(record.ts_event) : 0; !summary || date != today) {
+    if (const uint32_t today = dated ? utc_date(record.index_ts()) : 0; !summary || date != today) {
       date = today;
       summary = &instruments[{record.instrument_id, symbols.find(record.instrument_id, today)}];
       if (dated && reader.has_metadata() && symbols.find(record.instrument_id, today).empty() &&
