@@ -250,6 +250,11 @@ std::string compiler() {
 #endif
 }
 
+Roofs measure_roofs(Device device) {
+  show_progress(std::string("roofs of ") + kind_of(device));
+  return device.is_cpu() ? measure_cpu_roofs() : measure_cuda_roofs();
+}
+
 Report begin_report(const std::vector<Device>& places) {
   Report report;
   report.backend = cuda_backend();
@@ -259,12 +264,16 @@ Report begin_report(const std::vector<Device>& places) {
   report.date = utc_now();
   report.threads = omp_get_max_threads();
   for (const Device device : places) {
-    std::cerr << "measuring the roofs of " << kind_of(device) << std::endl;
-    report.roofs[kind_of(device)] = device.is_cpu() ? measure_cpu_roofs() : measure_cuda_roofs();
+    report.roofs[kind_of(device)] = measure_roofs(device);
     for (const DeviceInfo& info : devices())
       if (info.device == device) report.descriptions[kind_of(device)] = info.description;
   }
   return report;
+}
+
+int cannot_write(const std::string& path) {
+  std::cerr << "bench_ops: cannot write " << path << "\n";
+  return 4;
 }
 
 int run(int argc, char** argv) {
@@ -299,8 +308,16 @@ int run(int argc, char** argv) {
     benchmark::RunSpecifiedBenchmarks();
     return 0;
   }
+  std::ofstream file;
+  if (!options.json.empty()) file.open(options.json);
+  if (!file) return cannot_write(options.json);
   Report report = begin_report(places);
   benchmark::RunSpecifiedBenchmarks(&session);
+  // Once more after the ops, for a machine that was busy with something else before.
+  for (const Device device : places) {
+    Roofs& roofs = report.roofs[kind_of(device)];
+    roofs = better_of(roofs, measure_roofs(device));
+  }
   show_progress("");
   report.rows = session.rows();
   if (report.rows.empty()) {
@@ -308,14 +325,8 @@ int run(int argc, char** argv) {
     return 2;
   }
   print_table(report, std::cout);
-  if (!options.json.empty()) {
-    std::ofstream file(options.json);
-    write_json(report, file);
-    if (!file.flush()) {
-      std::cerr << "bench_ops: cannot write " << options.json << "\n";
-      return 4;
-    }
-  }
+  if (file.is_open()) write_json(report, file);
+  if (!file.flush()) return cannot_write(options.json);
   for (const Row& row : report.rows)
     if (!row.failure.empty()) return 1;
   return 0;

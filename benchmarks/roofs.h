@@ -20,6 +20,9 @@ struct Roofs {
   }
 };
 
+/// The better of two measurements of one device: what disturbed one of them is no property of the machine.
+Roofs better_of(const Roofs& a, const Roofs& b);
+
 /// On `omp_get_max_threads()` threads, with the widest multiply-add that the processor has: what the build's
 /// own instruction set leaves out counts against an op, not for it.
 Roofs measure_cpu_roofs();

@@ -21,16 +21,18 @@
 namespace scantape::bench {
 namespace {
 
-constexpr int kRuns = 7;
+constexpr double kSeconds = 0.5;  // spent on each rate
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
 template <class Function>
 double best_seconds(Function&& function) {
   double best = INFINITY;
-  for (int run = 0; run < kRuns; ++run) {
+  for (double spent = 0; spent < kSeconds;) {
     const auto begin = std::chrono::steady_clock::now();
     function();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    best = std::min(best, seconds);
+    spent += seconds;
   }
   return best;
 }
@@ -67,7 +69,7 @@ double measure_copy(std::int64_t bytes) {
 
 // The multiply-add loops: kChains chains of dependent operations, enough to fill two units of up to 5 cycles.
 constexpr int kChains = 12;
-constexpr std::int64_t kSteps = 2'000'000;
+constexpr std::int64_t kSteps = 500'000;
 
 /// One thread's loop: runs, and returns the operations done. `sink` keeps the compiler from dropping them.
 using Loop = double (*)(double* sink);
@@ -139,6 +141,14 @@ double measure_multiply_adds(Loop loop) {
 }
 
 }  // namespace
+
+Roofs better_of(const Roofs& a, const Roofs& b) {
+  Roofs roofs = a;
+  roofs.copy_bytes_per_s = std::max(a.copy_bytes_per_s, b.copy_bytes_per_s);
+  roofs.multiply_adds_f32_per_s = std::max(a.multiply_adds_f32_per_s, b.multiply_adds_f32_per_s);
+  roofs.multiply_adds_f64_per_s = std::max(a.multiply_adds_f64_per_s, b.multiply_adds_f64_per_s);
+  return roofs;
+}
 
 Roofs measure_cpu_roofs() {
   const Loops loops = choose_loops();
