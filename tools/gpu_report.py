@@ -59,7 +59,7 @@ def build(log, path, status, seconds, archs):
         "part": "build",
         "pass": status == "0",
         "seconds": int(seconds),
-        "cuda_archs": archs.split(","),
+        "gpu_archs": archs.split(","),
         "gpu": output_of("nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader").strip() or None,
         "nvcc": (output_of("nvcc", "--version").strip().splitlines() or [None])[-1],
         "compiler": (output_of("g++", "--version").splitlines() or [None])[0],
