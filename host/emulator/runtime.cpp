@@ -290,6 +290,14 @@ cudaError_t cudaFree(void* pointer) {
   return problem.empty() ? cudaSuccess : fail(cudaErrorInvalidValue, "cudaFree: " + problem);
 }
 
+cudaError_t cudaMallocAsync(void** pointer, std::size_t bytes, cudaStream_t stream) {
+  return enqueue(stream, [&] { return cudaMalloc(pointer, bytes); });
+}
+
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
+  return enqueue(stream, [&] { return cudaFree(pointer); });
+}
+
 cudaError_t cudaMallocHost(void** pointer, std::size_t bytes, unsigned int flags) {
   if (pointer == nullptr || flags != cudaHostAllocDefault) {
     return fail(cudaErrorInvalidValue, "cudaMallocHost: the pointer's place is null, or there are flags");

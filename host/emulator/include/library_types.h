@@ -1,0 +1,12 @@
+/// The element types of CUDA's libraries, as far as scantape uses them.
+#pragma once
+
+inline namespace scantape_emulated {
+
+enum cudaDataType_t {
+  CUDA_R_32F = 0,
+  CUDA_R_64F = 1,
+};
+using cudaDataType = cudaDataType_t;
+
+}  // namespace scantape_emulated
