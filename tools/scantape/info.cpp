@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scantape/commands.h"
+#include "commands.h"
 #include "scantape/device.h"
 #include "scantape/version.h"
 

@@ -3,7 +3,7 @@
 #include <exception>
 #include <new>
 
-#include "scantape/commands.h"
+#include "commands.h"
 #include "scantape/error.h"
 #include "scantape/version.h"
 

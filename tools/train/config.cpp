@@ -1,0 +1,202 @@
+#include "train/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace scantape::train {
+namespace {
+
+constexpr double kNanosecondsPerMinute = 60e9;
+constexpr double kLongestGap = 1e8;  // minutes, 190 years: no gap ends a stretch
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(Code::invalid_argument, message); }
+
+void at_least(const char* flag, std::int64_t value, std::int64_t least) {
+  if (value < least) refuse(fmt::format("{} is {}, wants at least {}", flag, value, least));
+}
+
+void finite(const char* flag, double value, bool zero_allowed) {
+  if (std::isfinite(value) && (zero_allowed ? value >= 0 : value > 0)) return;
+  refuse(fmt::format("{} is {}, wants a finite number {} 0", flag, value, zero_allowed ? "of at least" : "above"));
+}
+
+/// The member of `all` that `name` gives the text to.
+template <class Enum, std::size_t N>
+Enum named(const char* flag, const std::string& text, const Enum (&all)[N]) {
+  std::string choices;
+  for (const Enum value : all) {
+    if (text == scantape::name(value)) return value;
+    choices += (choices.empty() ? "" : ", ") + std::string(scantape::name(value));
+  }
+  refuse(fmt::format("{} is {}, wants one of {}", flag, text, choices));
+}
+
+DiscretizeMethod method_from_name(const std::string& text) {
+  return named("--discretization", text,
+               {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler, DiscretizeMethod::bilinear, DiscretizeMethod::euler});
+}
+
+Activation activation_from_name(const std::string& text) {
+  return named("--activation", text, {Activation::silu, Activation::none});
+}
+
+}  // namespace
+
+void validate(const TrainConfig& config) {
+  if (config.model != "lti") refuse("--model is " + config.model + ", wants lti");
+  at_least("--hidden-dim", config.hidden_dim, 1);
+  at_least("--expand", config.expand, 1);
+  at_least("--state-dim", config.state_dim, 1);
+  at_least("--num-layers", config.num_layers, 1);
+  at_least("--sequence-length", config.sequence_length, 1);
+  at_least("--stride", config.stride, 0);
+  at_least("--burn-in", config.burn_in, -1);
+  at_least("--epochs", config.epochs, 1);
+  at_least("--batch-size", config.batch_size, 1);
+  at_least("--warmup-steps", config.warmup_steps, -1);
+  at_least("--max-steps", config.max_steps, 0);
+  finite("--learning-rate", config.learning_rate, false);
+  finite("--weight-decay", config.weight_decay, true);
+  finite("--max-norm", config.max_norm, true);
+  finite("--max-gap", config.max_gap, true);
+  (void)lti_config(config);
+  (void)dtype_of(config);
+  (void)dataset_options(config);
+}
+
+Json to_json(const TrainConfig& config) {
+  return {{"data_dir", config.data_dir},
+          {"output_dir", config.output_dir},
+          {"model", config.model},
+          {"hidden_dim", config.hidden_dim},
+          {"expand", config.expand},
+          {"state_dim", config.state_dim},
+          {"num_layers", config.num_layers},
+          {"discretization", config.discretization},
+          {"activation", config.activation},
+          {"dtype", config.dtype},
+          {"symbol", config.symbol},
+          {"target", config.target},
+          {"split", config.split},
+          {"bad_bars", config.bad_bars},
+          {"sequence_length", config.sequence_length},
+          {"stride", config.stride},
+          {"burn_in", config.burn_in},
+          {"max_gap", config.max_gap},
+          {"keep_warm_up", config.keep_warm_up},
+          {"allow_truncated", config.allow_truncated},
+          {"epochs", config.epochs},
+          {"batch_size", config.batch_size},
+          {"warmup_steps", config.warmup_steps},
+          {"max_steps", config.max_steps},
+          {"learning_rate", config.learning_rate},
+          {"weight_decay", config.weight_decay},
+          {"max_norm", config.max_norm},
+          {"seed", config.seed}};
+}
+
+autograd::LtiConfig lti_config(const TrainConfig& config) {
+  autograd::LtiConfig lti;
+  lti.features = market::kFeatureCount;
+  lti.hidden_dim = config.hidden_dim;
+  lti.expand = config.expand;
+  lti.state_dim = config.state_dim;
+  lti.num_layers = config.num_layers;
+  lti.method = method_from_name(config.discretization);
+  lti.activation = activation_from_name(config.activation);
+  return lti;
+}
+
+DType dtype_of(const TrainConfig& config) { return dtype_from_name(config.dtype); }
+
+DType dtype_from_name(const std::string& text) { return named("--dtype", text, {DType::f32, DType::f64}); }
+
+market::DatasetOptions dataset_options(const TrainConfig& config) {
+  market::DatasetOptions options;
+  options.sequence_length = config.sequence_length;
+  options.target = market::target_from_name(config.target);
+  options.stride = config.stride;
+  options.burn_in = config.burn_in;
+  options.split = market::parse_split(config.split);
+  options.symbol = config.symbol;
+  if (config.max_gap > 0)
+    options.max_gap = std::llround(std::min(config.max_gap, kLongestGap) * kNanosecondsPerMinute);
+  options.keep_warm_up = config.keep_warm_up;
+  return options;
+}
+
+market::BarStore load(const std::string& data_dir, const TrainConfig& config) {
+  market::LoadOptions options;
+  if (config.bad_bars != "error" && config.bad_bars != "drop")
+    refuse("--bad-bars is " + config.bad_bars + ", wants error or drop");
+  options.bad_bars = config.bad_bars == "drop" ? market::BadBars::drop : market::BadBars::error;
+  options.allow_truncated = config.allow_truncated;
+  return market::load_bars(market::find_data_files(data_dir), options);
+}
+
+Json to_json(const autograd::LtiConfig& config, DType dtype) {
+  return {{"family", "lti"},
+          {"features", config.features},
+          {"hidden_dim", config.hidden_dim},
+          {"expand", config.expand},
+          {"state_dim", config.state_dim},
+          {"num_layers", config.num_layers},
+          {"discretization", name(config.method)},
+          {"activation", name(config.activation)},
+          {"eps", config.eps},
+          {"dtype", name(dtype)}};
+}
+
+autograd::LtiConfig lti_config_from_json(const Json& json) {
+  if (json.at("family") != "lti")
+    throw Error(Code::corrupt_data, "the checkpoint holds a model of the family " + json.at("family").dump() + ", wants lti");
+  autograd::LtiConfig config;
+  config.features = json.at("features");
+  config.hidden_dim = json.at("hidden_dim");
+  config.expand = json.at("expand");
+  config.state_dim = json.at("state_dim");
+  config.num_layers = json.at("num_layers");
+  config.method = method_from_name(json.at("discretization"));
+  config.activation = activation_from_name(json.at("activation"));
+  config.eps = json.at("eps");
+  return config;
+}
+
+Json to_json(const market::Fitted& fitted) {
+  return {{"features", {{"version", fitted.features.version}, {"names", fitted.features.names}}},
+          {"scaler", {{"mean", fitted.scaler.mean}, {"std", fitted.scaler.std}, {"clip", fitted.scaler.clip}}},
+          {"target", name(fitted.target)},
+          {"target_scale", fitted.target_scale},
+          {"sequence_length", fitted.sequence_length},
+          {"burn_in", fitted.burn_in},
+          {"max_gap_ns", fitted.max_gap},
+          {"keep_warm_up", fitted.keep_warm_up},
+          {"cadence", market::name(fitted.cadence)},
+          {"symbol", fitted.symbol},
+          {"cuts", fitted.cuts},
+          {"data_end", fitted.data_end}};
+}
+
+market::Fitted fitted_from_json(const Json& json) {
+  market::Fitted fitted;
+  fitted.features.version = json.at("features").at("version");
+  fitted.features.names = json.at("features").at("names").get<std::vector<std::string>>();
+  fitted.scaler.mean = json.at("scaler").at("mean").get<std::vector<double>>();
+  fitted.scaler.std = json.at("scaler").at("std").get<std::vector<double>>();
+  fitted.scaler.clip = json.at("scaler").at("clip");
+  fitted.target = market::target_from_name(json.at("target"));
+  fitted.target_scale = json.at("target_scale");
+  fitted.sequence_length = json.at("sequence_length");
+  fitted.burn_in = json.at("burn_in");
+  fitted.max_gap = json.at("max_gap_ns");
+  fitted.keep_warm_up = json.at("keep_warm_up");
+  fitted.cadence = market::cadence_from_name(json.at("cadence"));
+  fitted.symbol = json.at("symbol");
+  fitted.cuts = json.at("cuts").get<std::vector<std::uint64_t>>();
+  fitted.data_end = json.at("data_end");
+  return fitted;
+}
+
+}  // namespace scantape::train

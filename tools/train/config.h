@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "market/dataset.h"
+#include "scantape/autograd/lti.h"
+
+namespace scantape::train {
+
+using Json = nlohmann::ordered_json;
+
+/// Everything that a training run depends on besides the bars and the build. The members carry the names of the flags.
+struct TrainConfig {
+  std::string data_dir, output_dir;
+
+  std::string model = "lti";
+  std::int64_t hidden_dim = 256, expand = 2, state_dim = 16, num_layers = 6;
+  std::string discretization = "zoh", activation = "silu", dtype = "f32";
+
+  std::string symbol, target = "seq_return", split = "80/20", bad_bars = "error";
+  std::int64_t sequence_length = 60, stride = 0, burn_in = -1;
+  double max_gap = 0;  // minutes; 0: 30, or four intervals of slower bars
+  bool keep_warm_up = false, allow_truncated = false;
+
+  std::int64_t epochs = 200, batch_size = 32, warmup_steps = -1, max_steps = 0;
+  double learning_rate = 1e-3, weight_decay = 0.01, max_norm = 1;
+  std::uint64_t seed = 1;
+};
+
+/// Throws Error(invalid_argument) naming the flag, its value and what it wants.
+void validate(const TrainConfig& config);
+
+Json to_json(const TrainConfig& config);
+
+/// The parts of the program that a config speaks of.
+autograd::LtiConfig lti_config(const TrainConfig& config);
+DType dtype_of(const TrainConfig& config);
+market::DatasetOptions dataset_options(const TrainConfig& config);
+market::BarStore load(const std::string& data_dir, const TrainConfig& config);
+
+/// A model's sizes and options, as a checkpoint stores them.
+Json to_json(const autograd::LtiConfig& config, DType dtype);
+autograd::LtiConfig lti_config_from_json(const Json& json);
+DType dtype_from_name(const std::string& name);
+
+/// What the data taught besides the weights: features, scaler, target scale, cuts.
+Json to_json(const market::Fitted& fitted);
+market::Fitted fitted_from_json(const Json& json);
+
+}  // namespace scantape::train
