@@ -20,6 +20,7 @@ Target target_from_name(const std::string& text);  // throws invalid_argument
 /// The parts in time order. `fresh` is what came after the data that a model was trained with ("new" in
 /// reports).
 enum class Part { train, validation, test, fresh };
+inline constexpr Part kParts[] = {Part::train, Part::validation, Part::test, Part::fresh};
 const char* name(Part part);
 
 struct DatasetOptions {
