@@ -40,8 +40,6 @@ constexpr std::size_t kStagger = 192;
 // Shared memory starts here in its pages, and its parts keep this distance: an overrun meets nothing.
 constexpr std::size_t kSharedGap = 256;
 constexpr std::size_t kSharedPages = 512 * 1024;
-// A thread that made so many accesses in one block is taken to wait for something that never comes.
-constexpr std::uint64_t kAccessLimit = std::uint64_t{1} << 33;
 
 /// Thrown through threads that wait when their block ends early.
 struct Unwind {};
@@ -327,7 +325,7 @@ void Worker::begin_block(const Launch& launch, std::uint64_t position) {
     threads_[i].state = ThreadState::unstarted;
     threads_[i].meeting = Meeting::none;
   }
-  for (int i = 0; i * kWarpLanes < threads_in_block_; ++i) warps_[i].waiting = 0;
+  for (int i = 0; i * kWarpLanes < threads_in_block_; ++i) warps_[i].group_count = 0;
   // Time runs on through the blocks, so that what lanes saw in an earlier block means nothing in this one.
   if (tick_ > 1u << 30) {
     tick_ = 1;
@@ -348,7 +346,7 @@ void Worker::begin_block(const Launch& launch, std::uint64_t position) {
   part_count_ = 0;
   shared_used_ = kSharedGap;
   dynamic_offset_ = 0;
-  access_limit_ = accesses_ + kAccessLimit;
+  access_limit_ = accesses_ + launch.access_limit;
 }
 
 void Worker::end_block() {
@@ -412,8 +410,9 @@ void Worker::find_divergence() {
     const Thread& self = threads_[i];
     if (self.state != ThreadState::waiting || is_block_meeting(self.meeting)) continue;
     const int first = i / kWarpLanes * kWarpLanes;
-    const unsigned missing = self.mask & ~warps_[i / kWarpLanes].waiting;
-    if (missing == 0) continue;
+    const Group* const group = group_of(i);
+    if (group == nullptr) continue;
+    const unsigned missing = self.mask & ~group->arrived;
     const int other = first + __builtin_ctz(missing);
     char mask[16];
     std::snprintf(mask, sizeof(mask), "0x%08x", self.mask);
@@ -496,18 +495,26 @@ std::uint64_t Worker::warp_meeting(Meeting meeting, unsigned mask, std::uint64_t
   if (width < 1 || width > kWarpLanes || (width & (width - 1)) != 0) {
     fail(FaultKind::bad_shuffle, "the width is " + std::to_string(width) + ", wants a power of two up to 32", -1);
   }
-  for (unsigned waiting = warp.waiting; waiting != 0; waiting &= waiting - 1) {
-    const int lane = __builtin_ctz(waiting);
-    const Thread& other = threads_[first + lane];
-    const bool concerns_me = (mask >> lane & 1u) != 0 || (other.mask >> lane_ & 1u) != 0;
-    if (!concerns_me) continue;
-    if (other.mask == mask && other.meeting == meeting && same_place(other.place, place)) break;  // then all are
+  Group* group = nullptr;
+  for (int i = 0; i < warp.group_count; ++i) {
+    Group& other = warp.groups[i];
+    if (other.mask == mask && other.meeting == meeting && same_place(other.place, place)) {
+      group = &other;
+      continue;
+    }
+    // Each waits for the other: neither meeting can ever be complete. (If only one waits it may still work out.)
+    if ((other.arrived & mask) == 0 || (other.mask >> lane_ & 1u) == 0) continue;
+    const int lane = __builtin_ctz(other.arrived & mask);
     char words[32];
     std::snprintf(words, sizeof(words), " with mask 0x%08x", other.mask);
     fail(FaultKind::divergence,
          "thread " + text_of(thread_indices_[first + lane]) + " waits in " + name_of(other.meeting) + " at " +
              text_of(other.place) + words,
          first + lane);
+  }
+  if (group == nullptr) {
+    group = &warp.groups[warp.group_count++];  // at most one for each lane
+    *group = {mask, 0, meeting, place};
   }
   self.meeting = meeting;
   self.place = place;
@@ -517,11 +524,23 @@ std::uint64_t Worker::warp_meeting(Meeting meeting, unsigned mask, std::uint64_t
   self.width = width;
   self.state = ThreadState::waiting;
   ++statistics_.lane_exchanges;
-  warp.waiting |= 1u << lane_;
-  if ((warp.waiting & mask) == mask) finish_warp_meeting(thread / kWarpLanes, meeting, mask);
+  group->arrived |= 1u << lane_;
+  if (group->arrived == mask) {
+    *group = warp.groups[--warp.group_count];
+    finish_warp_meeting(thread / kWarpLanes, meeting, mask);
+  }
   wait();
   self.meeting = Meeting::none;
   return self.result;
+}
+
+/// The meeting of a warp in which a thread waits; null where it does not wait in one.
+const Worker::Group* Worker::group_of(int thread) const {
+  const Warp& warp = warps_[thread / kWarpLanes];
+  for (int i = 0; i < warp.group_count; ++i) {
+    if ((warp.groups[i].arrived >> thread % kWarpLanes & 1) != 0) return &warp.groups[i];
+  }
+  return nullptr;
 }
 
 /// What `lane` gets from a shuffle or vote in which all lanes of the mask have arrived. Where it would read a lane
@@ -559,7 +578,6 @@ std::uint64_t Worker::exchanged(int lane, int warp, Meeting meeting, unsigned ma
 
 void Worker::finish_warp_meeting(int warp, Meeting meeting, unsigned mask) {
   const int first = warp * kWarpLanes;
-  warps_[warp].waiting &= ~mask;
   if (meeting == Meeting::warp_barrier) {
     join(warp, mask);
   } else {
@@ -691,9 +709,9 @@ FaultSite Worker::site(int thread, const char* file, int line) const {
 }
 
 FaultSite Worker::site(int thread, std::uintptr_t return_address, std::string* words) const {
-  const SourceLine place = source_line(return_address);
-  *words = to_text(place);
-  return site(thread, place.file.c_str(), place.line);
+  const std::vector<SourceLine> places = source_lines(return_address);
+  *words = to_text(places);
+  return site(thread, places.front().file.c_str(), places.front().line);
 }
 
 void Worker::record(FaultKind kind, std::string text, FaultSite here, FaultSite other) {

@@ -34,6 +34,7 @@ struct Launch {
   std::size_t shared_limit = kStaticSharedBytes;  // of static and dynamic shared memory together
   emulator_detail::KernelCall call{};
   Order order;
+  std::uint64_t access_limit = 0;  // for each block
   std::uint32_t first_serial = 0;
   std::uint32_t generation = 0;  // of serial numbers
   std::uint64_t blocks = 0;
@@ -122,8 +123,14 @@ class Worker {
     const void* tag;
     std::size_t offset, bytes;
   };
+  struct Group {  // lanes that wait for each other
+    unsigned mask = 0, arrived = 0;
+    Meeting meeting = Meeting::none;
+    Place place;
+  };
   struct Warp {
-    unsigned waiting = 0;    // lanes in a meeting of this warp
+    Group groups[kWarpLanes];
+    int group_count = 0;
     std::uint32_t ordered = 0;  // accesses of its lanes before this tick are ordered
   };
 
@@ -139,6 +146,7 @@ class Worker {
   void release(int thread, bool to_the_front);
   void finish_warp_meeting(int warp, Meeting meeting, unsigned mask);
   std::uint64_t exchanged(int lane, int warp, Meeting meeting, unsigned mask, bool* fits, int* source);
+  const Group* group_of(int thread) const;
   void join(int warp, unsigned mask);
   void begin_block(const Launch& launch, std::uint64_t position);
   void end_block();

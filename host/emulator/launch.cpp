@@ -20,6 +20,10 @@ std::mutex launch_mutex;
 std::uint32_t next_serial = 1;
 std::uint32_t generation = 0;
 
+// Far beyond any right block, and yet over in a minute.
+constexpr std::uint64_t kAccessLimit = std::uint64_t{1} << 33;
+std::atomic<std::uint64_t> access_limit{kAccessLimit};
+
 std::mutex totals_mutex;
 Statistics totals;
 
@@ -110,6 +114,10 @@ Order order() noexcept {
   return setting().order;
 }
 
+void set_access_limit(std::int64_t accesses) noexcept {
+  access_limit = accesses > 0 ? static_cast<std::uint64_t>(accesses) : kAccessLimit;
+}
+
 Statistics statistics() noexcept {
   const std::lock_guard lock(totals_mutex);
   return totals;
@@ -162,6 +170,7 @@ cudaError_t run_launch(const cudaLaunchConfig_t& config, const emulator_detail::
   launch.dynamic_shared_bytes = config.dynamicSmemBytes;
   launch.shared_limit = opted_in > kStaticSharedBytes ? kSharedOptInBytes : kStaticSharedBytes;
   launch.call = call;
+  launch.access_limit = access_limit;
   launch.blocks = plane * grid.z;
   launch.threads = static_cast<int>(threads * block.z);
 

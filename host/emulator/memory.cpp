@@ -16,7 +16,9 @@
 namespace scantape::emulator {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+// Device memory is opened and closed at every launch. In huge pages that costs 4 us; in pages of 4 KiB it would be
+// 80 us for each MiB in use.
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // How much freed memory is kept from being given out again, so that late uses of it are seen.
 constexpr std::size_t kQuarantineBytes = std::size_t{32} << 20;
 
@@ -74,12 +76,13 @@ DeviceMemory& DeviceMemory::instance() {
 }
 
 DeviceMemory::DeviceMemory() {
-  void* bytes = map_pages(kDeviceBytes, false);
+  void* bytes = map_pages(kDeviceBytes + kHugePage, false);
   void* state = map_pages(kDeviceBytes, true);
   void* cells = map_pages(kDeviceBytes / 4 * sizeof(Cell), true);
   if (bytes == nullptr || state == nullptr || cells == nullptr) return;
-  region_ = {reinterpret_cast<std::uintptr_t>(bytes), kDeviceBytes, static_cast<std::uint8_t*>(state),
-             static_cast<Cell*>(cells)};
+  region_ = {round_up(reinterpret_cast<std::uintptr_t>(bytes), kHugePage), kDeviceBytes,
+             static_cast<std::uint8_t*>(state), static_cast<Cell*>(cells)};
+  (void)madvise(reinterpret_cast<void*>(region_.base), kDeviceBytes, MADV_HUGEPAGE);
   install_handler();
 }
 
@@ -107,7 +110,7 @@ void* DeviceMemory::allocate(std::size_t bytes) {
     }
     if (high_water_ + span > kDeviceBytes) return false;
     start = high_water_;
-    const std::size_t top = round_up(high_water_ + span, kPage);
+    const std::size_t top = round_up(high_water_ + span, kHugePage);
     if (mprotect(reinterpret_cast<void*>(region_.base), top, PROT_READ | PROT_WRITE) != 0) return false;
     if (top > start + span) free_[start + span] = top - start - span;
     high_water_ = top;
@@ -328,8 +331,9 @@ std::vector<LiveAllocation> live_allocations() {
     entry.address = reinterpret_cast<const void*>(memory.region().base + allocation.offset);
     entry.bytes = allocation.bytes;
     for (const std::uintptr_t address : allocation.call_stack) {
-      const SourceLine place = source_line(address);
-      if (!place.file.empty()) entry.allocated_at.push_back(to_text(place));
+      for (const SourceLine& place : source_lines(address)) {
+        if (!place.file.empty()) entry.allocated_at.push_back(to_text(place));
+      }
     }
     result.push_back(std::move(entry));
   }

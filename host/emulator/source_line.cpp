@@ -34,13 +34,9 @@ backtrace_state* state() {
   return instance;
 }
 
-int take_first(void* data, std::uintptr_t, const char* file, int line, const char* function) {
-  if (file == nullptr) return 0;
-  auto& place = *static_cast<SourceLine*>(data);
-  place.file = file;
-  place.line = line;
-  place.function = demangled(function);
-  return 1;  // the first answer is the innermost inlined function: the line that was written
+int add_place(void* data, std::uintptr_t, const char* file, int line, const char* function) {
+  if (file != nullptr) static_cast<std::vector<SourceLine>*>(data)->push_back({file, line, demangled(function)});
+  return 0;
 }
 
 struct Collector {
@@ -57,30 +53,36 @@ int collect(void* data, std::uintptr_t address) {
 
 }  // namespace
 
-SourceLine source_line(std::uintptr_t return_address) {
-  SourceLine place;
-  if (return_address == 0) return place;
+std::vector<SourceLine> source_lines(std::uintptr_t return_address) {
+  std::vector<SourceLine> places;
+  if (return_address == 0) return {SourceLine{}};
   const std::uintptr_t call = return_address - 1;
 #if SCANTAPE_HAS_BACKTRACE
-  if (state() != nullptr) backtrace_pcinfo(state(), call, take_first, ignore_error, &place);
+  if (state() != nullptr) backtrace_pcinfo(state(), call, add_place, ignore_error, &places);
 #endif
-  if (!place.function.empty()) return place;
+  if (!places.empty()) return places;
+  SourceLine place;
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(call), &info) != 0 && info.dli_sname != nullptr) {
     place.function = demangled(info.dli_sname);
-  }
-  if (place.function.empty()) {
+  } else {
     char text[32];
     std::snprintf(text, sizeof(text), "0x%zx", static_cast<std::size_t>(call));
     place.function = text;
   }
-  return place;
+  return {place};
 }
 
 std::string to_text(const SourceLine& place) {
   if (place.file.empty()) return place.function.empty() ? "an unknown line" : place.function;
   const std::string where = place.file + ":" + std::to_string(place.line);
   return place.function.empty() ? where : where + " in " + place.function;
+}
+
+std::string to_text(const std::vector<SourceLine>& places) {
+  std::string text;
+  for (const SourceLine& place : places) text += (text.empty() ? "" : ", called at ") + to_text(place);
+  return text;
 }
 
 std::vector<std::uintptr_t> call_stack(int skip, int depth) {

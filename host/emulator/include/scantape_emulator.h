@@ -58,6 +58,9 @@ struct Order {
 void set_order(Order order) noexcept;
 Order order() noexcept;
 
+/// How many accesses one block may make before it is taken to wait for something that never comes; 0: the default.
+void set_access_limit(std::int64_t accesses) noexcept;
+
 /// What this process has run so far.
 struct Statistics {
   std::int64_t launches = 0;

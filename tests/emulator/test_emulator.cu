@@ -1,0 +1,1096 @@
+/// Faults planted in kernels, and what the emulator says of each: kind, source line, block, thread. Beside them right
+/// kernels of which it must say nothing, in every order of threads and blocks. Compiled with the flags of the kernels.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/launch.cuh"
+#include "common/shared.cuh"
+#include "scantape_emulator.h"
+
+namespace scantape {
+namespace {
+
+using cuda::dynamic_shared;
+using cuda::launch;
+using cuda::shared_storage;
+using emulator::Direction;
+using emulator::Fault;
+using emulator::FaultKind;
+
+constexpr unsigned kAll = 0xffffffffu;
+
+// ---- tools -----------------------------------------------------------------------------------------------------
+
+/// The line of this file that ends with the comment "@<mark>".
+int line_of(const std::string& mark) {
+  std::ifstream file(__FILE__);
+  std::string text;
+  const std::string wanted = "// @" + mark;
+  for (int line = 1; std::getline(file, text); ++line) {
+    if (text.size() >= wanted.size() && text.compare(text.size() - wanted.size(), wanted.size(), wanted) == 0) {
+      return line;
+    }
+  }
+  ADD_FAILURE() << "no line is marked " << wanted << " in " << __FILE__;
+  return -1;
+}
+
+std::string file_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
+
+/// Device memory of one test.
+template <class T>
+class Buffer {
+ public:
+  explicit Buffer(std::size_t size) : size_(size) {
+    if (cudaMalloc(&data_, size * sizeof(T)) != cudaSuccess) throw std::runtime_error("no device memory");
+  }
+  Buffer(std::size_t size, T value) : Buffer(std::vector<T>(size, value)) {}
+  explicit Buffer(const std::vector<T>& values) : Buffer(values.size()) {
+    EXPECT_EQ(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), cudaSuccess);
+  }
+  ~Buffer() { EXPECT_EQ(cudaFree(data_), cudaSuccess) << cudaGetErrorString(cudaPeekAtLastError()); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  T* get() const { return data_; }
+  std::vector<T> read() const {
+    std::vector<T> values(size_);
+    EXPECT_EQ(cudaMemcpy(values.data(), data_, size_ * sizeof(T), cudaMemcpyDeviceToHost), cudaSuccess);
+    return values;
+  }
+
+ private:
+  T* data_ = nullptr;
+  std::size_t size_;
+};
+
+using Triple = std::array<unsigned, 3>;
+
+void expect_site(const emulator::FaultSite& site, const char* mark, Triple block, Triple thread) {
+  EXPECT_EQ(site.block, block);
+  EXPECT_EQ(site.thread, thread);
+  if (mark == nullptr) return;
+  EXPECT_EQ(file_name(site.file), "test_emulator.cu");
+  EXPECT_EQ(site.line, line_of(mark));
+}
+
+void expect_fault(const Status& status, FaultKind kind, const char* mark, Triple block, Triple thread) {
+  const Fault& fault = emulator::last_fault();
+  EXPECT_EQ(status.code(), Code::cuda);
+  ASSERT_EQ(fault.kind, kind) << emulator::name(fault.kind) << ": " << status.message();
+  expect_site(fault.here, mark, block, thread);
+  EXPECT_NE(status.message().find(fault.text), std::string::npos) << "the status lacks the fault: " << status.message();
+  if (mark != nullptr) {
+    const std::string place = "test_emulator.cu:" + std::to_string(line_of(mark));
+    EXPECT_NE(status.message().find(place), std::string::npos) << status.message();
+  }
+}
+
+void expect_right(const Status& status) {
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(emulator::last_fault().kind, FaultKind::none);
+}
+
+class Emulator : public testing::Test {
+ protected:
+  void SetUp() override { before_ = emulator::order(); }
+  void TearDown() override { emulator::set_order(before_); }
+
+ private:
+  emulator::Order before_;
+};
+
+/// Tests that need the access call-backs; the address sanitizer's build has none.
+class EmulatorAccess : public Emulator {
+ protected:
+  void SetUp() override {
+    Emulator::SetUp();
+    if (!emulator::checks_accesses()) GTEST_SKIP() << "accesses are not checked beside the address sanitizer";
+    emulator::set_order({});
+  }
+};
+
+template <class Body>
+void in_every_order(Body body) {
+  for (const Direction threads : {Direction::forward, Direction::backward}) {
+    for (const Direction blocks : {Direction::forward, Direction::backward}) {
+      SCOPED_TRACE(std::string(threads == Direction::forward ? "threads forward" : "threads backward") +
+                   (blocks == Direction::forward ? ", blocks forward" : ", blocks backward"));
+      emulator::set_order({threads, blocks});
+      body();
+    }
+  }
+}
+
+// ---- barriers of a scan loop -----------------------------------------------------------------------------------
+
+constexpr int kScanThreads = 128;
+struct ScanRow {
+  float sums[kScanThreads];
+};
+
+/// Inclusive sums of each block's 128 values, by doubling steps.
+template <bool kFirstBarrier, bool kSecondBarrier>
+__global__ void scan_kernel(const float* x, float* y) {
+  ScanRow& row = shared_storage<ScanRow>();
+  const int t = static_cast<int>(threadIdx.x);
+  const int i = static_cast<int>(blockIdx.x) * kScanThreads + t;
+  row.sums[t] = x[i];
+  __syncthreads();
+  for (int step = 1; step < kScanThreads; step *= 2) {
+    float sum = row.sums[t];
+    if (t >= step) sum += row.sums[t - step];  // @scan.read
+    if (kFirstBarrier) __syncthreads();
+    row.sums[t] = sum;  // @scan.write
+    if (kSecondBarrier) __syncthreads();
+  }
+  y[i] = row.sums[t];
+}
+
+TEST_F(EmulatorAccess, MissingFirstBarrierOfAScanLoop) {
+  const Buffer<float> x(2 * kScanThreads, 1.0f), y(2 * kScanThreads);
+  Status status = launch("scan", scan_kernel<false, true>, dim3(2), dim3(kScanThreads), 0, {}, x.get(), y.get());
+  // Forward: thread 0 has written its sum when thread 1 reads it.
+  expect_fault(status, FaultKind::race, "scan.read", {0, 0, 0}, {1, 0, 0});
+  expect_site(emulator::last_fault().other, "scan.write", {0, 0, 0}, {0, 0, 0});
+  emulator::set_order({Direction::backward, Direction::backward});
+  status = launch("scan", scan_kernel<false, true>, dim3(2), dim3(kScanThreads), 0, {}, x.get(), y.get());
+  // Backward: thread 127 has read what thread 126 writes now.
+  expect_fault(status, FaultKind::race, "scan.write", {1, 0, 0}, {126, 0, 0});
+  expect_site(emulator::last_fault().other, "scan.read", {1, 0, 0}, {127, 0, 0});
+}
+
+TEST_F(EmulatorAccess, MissingSecondBarrierOfAScanLoop) {
+  const Buffer<float> x(2 * kScanThreads, 1.0f), y(2 * kScanThreads);
+  Status status = launch("scan", scan_kernel<true, false>, dim3(2), dim3(kScanThreads), 0, {}, x.get(), y.get());
+  // Thread 2 reads what thread 0 wrote in the step before.
+  expect_fault(status, FaultKind::race, "scan.read", {0, 0, 0}, {2, 0, 0});
+  expect_site(emulator::last_fault().other, "scan.write", {0, 0, 0}, {0, 0, 0});
+  emulator::set_order({Direction::backward, Direction::forward});
+  status = launch("scan", scan_kernel<true, false>, dim3(2), dim3(kScanThreads), 0, {}, x.get(), y.get());
+  const Fault& fault = emulator::last_fault();
+  ASSERT_EQ(fault.kind, FaultKind::race) << status.message();
+  EXPECT_EQ(fault.here.block, (Triple{0, 0, 0}));
+  EXPECT_EQ(fault.here.line, line_of("scan.write"));
+  EXPECT_EQ(fault.here.thread, (Triple{125, 0, 0}));
+  expect_site(fault.other, "scan.read", {0, 0, 0}, {127, 0, 0});
+}
+
+TEST_F(Emulator, RightScanIsLeftAlone) {
+  std::vector<float> values(3 * kScanThreads);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) - 2.0f;
+  const Buffer<float> x(values);
+  in_every_order([&] {
+    const Buffer<float> y(values.size());
+    expect_right(launch("scan", scan_kernel<true, true>, dim3(3), dim3(kScanThreads), 0, {}, x.get(), y.get()));
+    const std::vector<float> result = y.read();
+    float sum = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      sum = i % kScanThreads == 0 ? values[i] : sum + values[i];
+      ASSERT_EQ(result[i], sum) << i;
+    }
+  });
+}
+
+// ---- inside a warp ---------------------------------------------------------------------------------------------
+
+struct WarpRow {
+  int values[64];
+};
+
+/// Each lane reads its right neighbour's value, which was written in the same warp.
+template <bool kHasBarrier>
+__global__ void neighbour_kernel(int* y) {
+  WarpRow& row = shared_storage<WarpRow>();
+  const unsigned t = threadIdx.x;
+  row.values[t] = 0;
+  __syncthreads();
+  row.values[t] = static_cast<int>(t) * 3;  // @warp.write
+  if (kHasBarrier) __syncwarp();
+  y[t] = row.values[t / 32 * 32 + (t + 1) % 32];  // @warp.read
+}
+
+/// A shuffle moves a value; it does not order what the lanes do to memory.
+__global__ void shuffled_neighbour_kernel(int* y) {
+  WarpRow& row = shared_storage<WarpRow>();
+  const unsigned t = threadIdx.x;
+  row.values[t] = static_cast<int>(t);  // @shuffled.write
+  const int other = __shfl_xor_sync(kAll, static_cast<int>(t), 1);
+  y[t] = row.values[other];  // @shuffled.read
+}
+
+TEST_F(EmulatorAccess, RaceInsideAWarp) {
+  const Buffer<int> y(64);
+  Status status = launch("neighbour", neighbour_kernel<false>, dim3(1), dim3(64), 0, {}, y.get());
+  expect_fault(status, FaultKind::race, "warp.write", {0, 0, 0}, {1, 0, 0});
+  expect_site(emulator::last_fault().other, "warp.read", {0, 0, 0}, {0, 0, 0});
+  in_every_order([&] {
+    EXPECT_FALSE(launch("neighbour", neighbour_kernel<false>, dim3(1), dim3(64), 0, {}, y.get()).ok());
+    EXPECT_EQ(emulator::last_fault().kind, FaultKind::race);
+  });
+}
+
+TEST_F(EmulatorAccess, ShufflesOrderNothing) {
+  const Buffer<int> y(32);
+  const Status status = launch("shuffled", shuffled_neighbour_kernel, dim3(1), dim3(32), 0, {}, y.get());
+  expect_fault(status, FaultKind::race, "shuffled.read", {0, 0, 0}, {0, 0, 0});
+  expect_site(emulator::last_fault().other, "shuffled.write", {0, 0, 0}, {1, 0, 0});
+}
+
+/// Two halves of a warp go their own ways; each orders its own lanes. With kAcross a lane looks into the other half.
+template <bool kAcross>
+__global__ void halves_kernel(int* y) {
+  WarpRow& row = shared_storage<WarpRow>();
+  const unsigned lane = threadIdx.x;
+  row.values[lane] = static_cast<int>(lane);  // @halves.write
+  if (lane < 16) {
+    __syncwarp(0x0000ffffu);
+    y[lane] = row.values[(lane + 1) % 16];
+  } else {
+    __syncwarp(0xffff0000u);
+    y[lane] = row.values[kAcross ? 31 - lane : 16 + (lane + 1) % 16];  // @halves.read
+  }
+}
+
+/// Lane 0 and 1 meet, then 1 and 2: what lane 0 wrote is ordered before what lane 2 reads.
+__global__ void chain_kernel(int* y) {
+  WarpRow& row = shared_storage<WarpRow>();
+  const unsigned lane = threadIdx.x;
+  if (lane == 0) row.values[0] = 7;
+  if (lane < 2) __syncwarp(0x3u);
+  if (lane == 1 || lane == 2) __syncwarp(0x6u);
+  if (lane == 2) y[0] = row.values[0];
+}
+
+TEST_F(Emulator, WarpBarriersOrderTheirLanes) {
+  in_every_order([] {
+    const Buffer<int> y(64);
+    expect_right(launch("neighbour", neighbour_kernel<true>, dim3(1), dim3(64), 0, {}, y.get()));
+    std::vector<int> result = y.read();
+    for (int t = 0; t < 64; ++t) ASSERT_EQ(result[static_cast<std::size_t>(t)], (t / 32 * 32 + (t + 1) % 32) * 3);
+    expect_right(launch("halves", halves_kernel<false>, dim3(1), dim3(32), 0, {}, y.get()));
+    result = y.read();
+    for (int t = 0; t < 32; ++t) ASSERT_EQ(result[static_cast<std::size_t>(t)], t / 16 * 16 + (t + 1) % 16);
+    expect_right(launch("chain", chain_kernel, dim3(1), dim3(32), 0, {}, y.get()));
+    EXPECT_EQ(y.read()[0], 7);
+  });
+}
+
+TEST_F(EmulatorAccess, BarrierOfSomeLanesOrdersOnlyThem) {
+  const Buffer<int> y(32);
+  const Status status = launch("halves", halves_kernel<true>, dim3(1), dim3(32), 0, {}, y.get());
+  expect_fault(status, FaultKind::race, "halves.read", {0, 0, 0}, {16, 0, 0});
+  expect_site(emulator::last_fault().other, "halves.write", {0, 0, 0}, {15, 0, 0});
+}
+
+// ---- between blocks and between launches -----------------------------------------------------------------------
+
+__global__ void next_block_kernel(float* y, int shift) {
+  const unsigned block = (blockIdx.x + static_cast<unsigned>(shift)) % gridDim.x;
+  y[block * blockDim.x + threadIdx.x] += 1.0f;  // @blocks.add
+}
+
+/// Every block writes the first element.
+__global__ void same_element_kernel(float* y) {
+  if (threadIdx.x == 3) y[0] = static_cast<float>(blockIdx.x);  // @blocks.write
+}
+
+/// Each thread reads one element and writes the one 32 further: of another block.
+__global__ void read_of_another_block_kernel(float* y, int n) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i + 32 < n) y[i + 32] = y[i] + 1.0f;  // @blocks.shift
+}
+
+TEST_F(EmulatorAccess, RaceBetweenBlocks) {
+  const Buffer<float> y(128, 0.0f);
+  Status status = launch("same_element", same_element_kernel, dim3(4), dim3(32), 0, {}, y.get());
+  expect_fault(status, FaultKind::race, "blocks.write", {1, 0, 0}, {3, 0, 0});
+  expect_site(emulator::last_fault().other, "blocks.write", {0, 0, 0}, {3, 0, 0});
+  status = launch("read_of_another_block", read_of_another_block_kernel, dim3(4), dim3(32), 0, {}, y.get(), 128);
+  expect_fault(status, FaultKind::race, "blocks.shift", {1, 0, 0}, {0, 0, 0});
+  emulator::set_order({Direction::forward, Direction::backward});
+  status = launch("same_element", same_element_kernel, dim3(4), dim3(32), 0, {}, y.get());
+  expect_fault(status, FaultKind::race, "blocks.write", {2, 0, 0}, {3, 0, 0});
+  expect_site(emulator::last_fault().other, "blocks.write", {3, 0, 0}, {3, 0, 0});
+}
+
+TEST_F(Emulator, LaunchesAreOrdered) {
+  in_every_order([] {
+    const Buffer<float> y(128, 0.0f);
+    for (int shift = 0; shift < 4; ++shift) {
+      expect_right(launch("next_block", next_block_kernel, dim3(4), dim3(32), 0, {}, y.get(), shift));
+    }
+    for (const float value : y.read()) ASSERT_EQ(value, 4.0f);
+  });
+}
+
+// ---- addresses -------------------------------------------------------------------------------------------------
+
+__global__ void copy_kernel(const float* x, float* y, int n) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= n) return;
+  const float value = x[i];  // @copy.read
+  y[i] = value;              // @copy.write
+}
+
+TEST_F(EmulatorAccess, OutOfBoundsRead) {
+  const Buffer<float> x(100, 1.0f), y(128);
+  const Status status = launch("copy", copy_kernel, dim3(4), dim3(32), 0, {}, x.get(), y.get(), 101);
+  expect_fault(status, FaultKind::out_of_bounds, "copy.read", {3, 0, 0}, {4, 0, 0});
+  EXPECT_NE(status.message().find("reads 4 bytes at 0 bytes behind the end of device allocation"), std::string::npos)
+      << status.message();
+  EXPECT_NE(status.message().find("(400 bytes)"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("kernel copy"), std::string::npos) << status.message();
+}
+
+TEST_F(EmulatorAccess, OutOfBoundsWrite) {
+  const Buffer<float> x(128, 1.0f), y(100);
+  Status status = launch("copy", copy_kernel, dim3(4), dim3(32), 0, {}, x.get(), y.get(), 101);
+  expect_fault(status, FaultKind::out_of_bounds, "copy.write", {3, 0, 0}, {4, 0, 0});
+  status = launch("copy", copy_kernel, dim3(1), dim3(32), 0, {}, x.get(), y.get() - 1, 1);
+  expect_fault(status, FaultKind::out_of_bounds, "copy.write", {0, 0, 0}, {0, 0, 0});
+  EXPECT_NE(status.message().find("4 bytes before the start of device allocation"), std::string::npos);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess) << "the write was reported, it must not be made";
+}
+
+TEST_F(EmulatorAccess, UseAfterFree) {
+  float* freed = nullptr;
+  ASSERT_EQ(cudaMalloc(&freed, 256), cudaSuccess);
+  ASSERT_EQ(cudaMemset(freed, 0, 256), cudaSuccess);
+  ASSERT_EQ(cudaFree(freed), cudaSuccess);
+  const Buffer<float> y(64, 0.0f);
+  Status status = launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, freed, y.get(), 64);
+  expect_fault(status, FaultKind::use_after_free, "copy.read", {0, 0, 0}, {0, 0, 0});
+  EXPECT_NE(status.message().find("byte 0 of freed device allocation"), std::string::npos) << status.message();
+  status = launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, y.get(), freed, 64);
+  expect_fault(status, FaultKind::use_after_free, "copy.write", {0, 0, 0}, {0, 0, 0});
+}
+
+TEST_F(EmulatorAccess, HostPointersAndNullPointers) {
+  const Buffer<float> y(64, 0.0f);
+  std::vector<float> host(64, 1.0f);
+  Status status = launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, host.data(), y.get(), 64);
+  expect_fault(status, FaultKind::host_pointer, "copy.read", {0, 0, 0}, {0, 0, 0});
+  status = launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, y.get(), host.data(), 64);
+  expect_fault(status, FaultKind::host_pointer, "copy.write", {0, 0, 0}, {0, 0, 0});
+  EXPECT_EQ(host[0], 1.0f) << "the write was reported, it must not be made";
+  status = launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, static_cast<const float*>(nullptr), y.get(), 64);
+  expect_fault(status, FaultKind::out_of_bounds, "copy.read", {0, 0, 0}, {0, 0, 0});
+}
+
+TEST_F(EmulatorAccess, DeviceMemoryNobodyWrote) {
+  const Buffer<float> x(64), y(64);
+  const Status status = launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, x.get(), y.get(), 64);
+  expect_fault(status, FaultKind::never_written, "copy.read", {0, 0, 0}, {0, 0, 0});
+}
+
+struct Pair {
+  float first[32];
+  float second[32];
+};
+
+__global__ void unwritten_kernel(float* y) {
+  Pair& pair = shared_storage<Pair>();
+  const unsigned t = threadIdx.x;
+  pair.first[t] = 1.0f;
+  __syncthreads();
+  if (t != 9) return;
+  y[t] = pair.first[t] + pair.second[t];  // @unwritten.read
+}
+
+__global__ void shared_overrun_kernel(float* y, int distance) {
+  Pair& pair = shared_storage<Pair>();
+  pair.first[threadIdx.x] = pair.second[threadIdx.x] = 2.0f;
+  __syncthreads();
+  float* const values = pair.first;
+  y[threadIdx.x] = values[static_cast<int>(threadIdx.x) + distance];  // @overrun.read
+  values[static_cast<int>(threadIdx.x) + distance] = 0.0f;           // @overrun.write
+}
+
+__global__ void dynamic_overrun_kernel(float* y, int n) {
+  float* const values = dynamic_shared<float>();
+  const int t = static_cast<int>(threadIdx.x);
+  for (int i = t; i < n; i += static_cast<int>(blockDim.x)) values[i] = 1.0f;  // @dynamic.write
+  __syncthreads();
+  y[t] = values[n - 1 - t];
+}
+
+TEST_F(EmulatorAccess, SharedMemoryReadBeforeWritten) {
+  const Buffer<float> y(32);
+  const Status status = launch("unwritten", unwritten_kernel, dim3(2), dim3(32), 0, {}, y.get());
+  expect_fault(status, FaultKind::never_written, "unwritten.read", {0, 0, 0}, {9, 0, 0});
+  EXPECT_NE(status.message().find("byte 164 of static shared memory (256 bytes)"), std::string::npos)
+      << status.message();
+}
+
+TEST_F(EmulatorAccess, SharedMemoryOverrun) {
+  const Buffer<float> y(64);
+  Status status = launch("overrun", shared_overrun_kernel, dim3(1), dim3(32), 0, {}, y.get(), 60);
+  expect_fault(status, FaultKind::out_of_bounds, "overrun.read", {0, 0, 0}, {4, 0, 0});
+  status = launch("overrun", shared_overrun_kernel, dim3(1), dim3(32), 0, {}, y.get(), -2);
+  expect_fault(status, FaultKind::out_of_bounds, "overrun.read", {0, 0, 0}, {0, 0, 0});
+  status = launch("dynamic", dynamic_overrun_kernel, dim3(1), dim3(32), 64 * sizeof(float), {}, y.get(), 65);
+  expect_fault(status, FaultKind::out_of_bounds, "dynamic.write", {0, 0, 0}, {0, 0, 0});
+  EXPECT_NE(status.message().find("behind the end of dynamic shared memory (256 bytes)"), std::string::npos)
+      << status.message();
+  expect_right(launch("dynamic", dynamic_overrun_kernel, dim3(1), dim3(32), 64 * sizeof(float), {}, y.get(), 64));
+}
+
+__global__ void keep_kernel(float4* y, const float* x) {
+  y[threadIdx.x] = *reinterpret_cast<const float4*>(x);  // @misaligned.read
+}
+
+TEST_F(EmulatorAccess, MisalignedVectors) {
+  const Buffer<float> x(64, 1.0f);
+  const Buffer<float4> y(32);
+  expect_right(launch("keep", keep_kernel, dim3(1), dim3(32), 0, {}, y.get(), x.get() + 4));
+#if __OPTIMIZE__
+  GTEST_SKIP() << "at this optimisation the compiler reports a float4 as its four floats";
+#endif
+}
+
+struct SharedPointer {
+  float* address;
+};
+
+__global__ void stack_of_another_kernel(float* y) {
+  SharedPointer& shared = shared_storage<SharedPointer>();
+  float own[2] = {static_cast<float>(threadIdx.x), 1.0f};
+  if (threadIdx.x == 5) shared.address = own;
+  __syncthreads();
+  y[threadIdx.x] = shared.address[threadIdx.x % 2];  // @stack.read
+  __syncthreads();
+}
+
+TEST_F(EmulatorAccess, StackOfAnotherThread) {
+  const Buffer<float> y(32);
+  const Status status = launch("stack", stack_of_another_kernel, dim3(1), dim3(32), 0, {}, y.get());
+  expect_fault(status, FaultKind::host_pointer, "stack.read", {0, 0, 0}, {0, 0, 0});
+  EXPECT_NE(status.message().find("the stack of another thread"), std::string::npos) << status.message();
+}
+
+__global__ void spin_kernel(volatile int* flag) {
+  while (*flag == 0) {  // @spin.read
+  }
+}
+
+TEST_F(EmulatorAccess, SpinWaitsEnd) {
+  const Buffer<int> flag(1, 0);
+  emulator::set_access_limit(100000);
+  const Status status = launch("spin", spin_kernel, dim3(1), dim3(1), 0, {}, flag.get());
+  emulator::set_access_limit(0);
+  expect_fault(status, FaultKind::endless, "spin.read", {0, 0, 0}, {0, 0, 0});
+}
+
+// ---- divergence ------------------------------------------------------------------------------------------------
+
+__global__ void early_return_kernel(float* y) {
+  if (threadIdx.x == 40) return;
+  __syncthreads();  // @early.barrier
+  y[threadIdx.x] = 1.0f;
+}
+
+__global__ void two_barriers_kernel(float* y) {
+  if (threadIdx.x < 50) {
+    __syncthreads();  // @two.first
+  } else {
+    __syncthreads();  // @two.second
+  }
+  y[threadIdx.x] = 1.0f;
+}
+
+__global__ void divergent_loop_kernel(float* y) {
+  for (unsigned i = 0; i <= threadIdx.x / 33; ++i) __syncthreads();  // @loop.barrier
+  __syncthreads();                                                 // @loop.end
+  y[threadIdx.x] = 1.0f;
+}
+
+TEST_F(Emulator, DivergentBarrier) {
+  const Buffer<float> y(64);
+  emulator::set_order({});
+  Status status = launch("early_return", early_return_kernel, dim3(2), dim3(64), 0, {}, y.get());
+  expect_fault(status, FaultKind::divergence, "early.barrier", {0, 0, 0}, {0, 0, 0});
+  EXPECT_EQ(emulator::last_fault().other.thread, (Triple{40, 0, 0}));
+  EXPECT_NE(status.message().find("thread (40, 0, 0) has returned from the kernel"), std::string::npos);
+
+  status = launch("two_barriers", two_barriers_kernel, dim3(2), dim3(64), 0, {}, y.get());
+  expect_fault(status, FaultKind::divergence, "two.second", {0, 0, 0}, {50, 0, 0});
+  expect_site(emulator::last_fault().other, "two.first", {0, 0, 0}, {0, 0, 0});
+
+  status = launch("divergent_loop", divergent_loop_kernel, dim3(2), dim3(64), 0, {}, y.get());
+  expect_fault(status, FaultKind::divergence, "loop.barrier", {0, 0, 0}, {33, 0, 0});
+  expect_site(emulator::last_fault().other, "loop.end", {0, 0, 0}, {0, 0, 0});
+
+  emulator::set_order({Direction::backward, Direction::backward});
+  status = launch("early_return", early_return_kernel, dim3(2), dim3(64), 0, {}, y.get());
+  expect_fault(status, FaultKind::divergence, "early.barrier", {1, 0, 0}, {0, 0, 0});
+}
+
+__global__ void missing_lane_kernel(float* y) {
+  float value = static_cast<float>(threadIdx.x);
+  if (threadIdx.x != 39) value = __shfl_sync(kAll, value, 0);  // @lane.shuffle
+  y[threadIdx.x] = value;
+}
+
+__global__ void missing_lane_at_barrier_kernel(float* y) {
+  float value = static_cast<float>(threadIdx.x);
+  if (threadIdx.x % 32 != 4) value = __shfl_xor_sync(kAll, value, 1);  // @barrier.shuffle
+  __syncthreads();                                                   // @barrier.barrier
+  y[threadIdx.x] = value;
+}
+
+__global__ void two_sides_kernel(float* y) {
+  float value = static_cast<float>(threadIdx.x);
+  if (threadIdx.x < 16) {
+    value = __shfl_sync(kAll, value, 0);  // @sides.first
+  } else {
+    value = __shfl_sync(kAll, value, 0);  // @sides.second
+  }
+  y[threadIdx.x] = value;
+}
+
+__global__ void masks_kernel(float* y) {
+  const unsigned mask = threadIdx.x < 30 ? kAll : 0xc0000000u;
+  y[threadIdx.x] = __shfl_sync(mask, 1.0f, 31);  // @masks.shuffle
+}
+
+__global__ void outside_mask_kernel(float* y, unsigned mask, int source, int width) {
+  y[threadIdx.x] = __shfl_sync(mask, 1.0f, source, width);  // @outside.shuffle
+}
+
+TEST_F(Emulator, LaneMissingFromAShuffle) {
+  const Buffer<float> y(64);
+  emulator::set_order({});
+  Status status = launch("missing_lane", missing_lane_kernel, dim3(2), dim3(64), 0, {}, y.get());
+  expect_fault(status, FaultKind::divergence, "lane.shuffle", {0, 0, 0}, {32, 0, 0});
+  EXPECT_EQ(emulator::last_fault().other.thread, (Triple{39, 0, 0}));
+  EXPECT_NE(status.message().find("for lane 7, which never comes: thread (39, 0, 0) has returned"), std::string::npos)
+      << status.message();
+  status = launch("missing_lane", missing_lane_at_barrier_kernel, dim3(2), dim3(64), 0, {}, y.get());
+  expect_fault(status, FaultKind::divergence, "barrier.shuffle", {0, 0, 0}, {0, 0, 0});
+  expect_site(emulator::last_fault().other, "barrier.barrier", {0, 0, 0}, {4, 0, 0});
+  status = launch("two_sides", two_sides_kernel, dim3(1), dim3(32), 0, {}, y.get());
+  expect_fault(status, FaultKind::divergence, "sides.second", {0, 0, 0}, {16, 0, 0});
+  expect_site(emulator::last_fault().other, "sides.first", {0, 0, 0}, {0, 0, 0});
+}
+
+TEST_F(Emulator, WrongMasks) {
+  const Buffer<float> y(64);
+  emulator::set_order({});
+  Status status = launch("masks", masks_kernel, dim3(1), dim3(32), 0, {}, y.get());
+  expect_fault(status, FaultKind::divergence, "masks.shuffle", {0, 0, 0}, {0, 0, 0});
+  EXPECT_EQ(emulator::last_fault().other.thread, (Triple{30, 0, 0})) << "lanes 30 and 31 went on without the others";
+  status = launch("own", outside_mask_kernel, dim3(1), dim3(32), 0, {}, y.get(), 0xfffffffeu, 1, 32);
+  expect_fault(status, FaultKind::divergence, "outside.shuffle", {0, 0, 0}, {0, 0, 0});
+  status = launch("lacking", outside_mask_kernel, dim3(1), dim3(20), 0, {}, y.get(), kAll, 0, 32);
+  expect_fault(status, FaultKind::divergence, "outside.shuffle", {0, 0, 0}, {0, 0, 0});
+  status = launch("source", outside_mask_kernel, dim3(1), dim3(20), 0, {}, y.get(), 0x000fffffu, 20, 32);
+  expect_fault(status, FaultKind::bad_shuffle, "outside.shuffle", {0, 0, 0}, {0, 0, 0});
+  status = launch("width", outside_mask_kernel, dim3(1), dim3(32), 0, {}, y.get(), kAll, 0, 12);
+  expect_fault(status, FaultKind::bad_shuffle, "outside.shuffle", {0, 0, 0}, {0, 0, 0});
+}
+
+// ---- what shuffles and votes give ------------------------------------------------------------------------------
+
+template <class T>
+__global__ void shuffles_kernel(T* y, int operand, int width) {
+  const auto lane = static_cast<int>(threadIdx.x);
+  const T value = static_cast<T>(lane) + T(100);
+  y[lane] = __shfl_sync(kAll, value, operand, width);
+  y[32 + lane] = __shfl_up_sync(kAll, value, static_cast<unsigned>(operand), width);
+  y[64 + lane] = __shfl_down_sync(kAll, value, static_cast<unsigned>(operand), width);
+  y[96 + lane] = __shfl_xor_sync(kAll, value, operand, width);
+}
+
+template <class T>
+void check_shuffles() {
+  const Buffer<T> y(128);
+  for (const int width : {1, 2, 4, 8, 16, 32}) {
+    for (const int operand : {0, 1, 3, 7, 16, 31}) {
+      SCOPED_TRACE(width);
+      SCOPED_TRACE(operand);
+      expect_right(launch("shuffles", shuffles_kernel<T>, dim3(1), dim3(32), 0, {}, y.get(), operand, width));
+      const std::vector<T> got = y.read();
+      for (int lane = 0; lane < 32; ++lane) {
+        const int start = lane / width * width, end = start + width;
+        const int wanted[4] = {start + operand % width, lane - operand >= start ? lane - operand : lane,
+                               lane + operand < end ? lane + operand : lane,
+                               (lane ^ operand) < end ? lane ^ operand : lane};
+        for (int kind = 0; kind < 4; ++kind) {
+          ASSERT_EQ(got[static_cast<std::size_t>(kind * 32 + lane)], static_cast<T>(wanted[kind] + 100))
+              << "lane " << lane << ", kind " << kind;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Emulator, ShufflesGiveWhatCudaSays) {
+  in_every_order([] {
+    check_shuffles<float>();
+    check_shuffles<double>();
+  });
+  check_shuffles<int>();
+  check_shuffles<unsigned>();
+  check_shuffles<long long>();
+}
+
+__global__ void votes_kernel(int* y, int limit) {
+  const auto t = static_cast<int>(threadIdx.x);
+  const int yes = t < limit;
+  const unsigned ballot = __ballot_sync(kAll, yes);
+  y[0 * 64 + t] = static_cast<int>(ballot);
+  y[1 * 64 + t] = __any_sync(kAll, yes) != 0;
+  y[2 * 64 + t] = __all_sync(kAll, yes) != 0;
+  y[3 * 64 + t] = __syncthreads_count(yes);
+  y[4 * 64 + t] = __syncthreads_or(yes) != 0;
+  y[5 * 64 + t] = __syncthreads_and(yes) != 0;
+}
+
+TEST_F(Emulator, VotesGiveWhatCudaSays) {
+  const Buffer<int> y(6 * 64);
+  in_every_order([&] {
+    for (const int limit : {0, 1, 31, 32, 40, 63, 64}) {
+      SCOPED_TRACE(limit);
+      expect_right(launch("votes", votes_kernel, dim3(1), dim3(64), 0, {}, y.get(), limit));
+      const std::vector<int> got = y.read();
+      for (int t = 0; t < 64; ++t) {
+        const int in_warp = std::min(32, std::max(0, limit - t / 32 * 32));
+        const unsigned ballot = in_warp == 32 ? kAll : (1u << in_warp) - 1;
+        const int wanted[6] = {static_cast<int>(ballot), in_warp > 0, in_warp == 32, limit, limit > 0, limit == 64};
+        for (int kind = 0; kind < 6; ++kind) ASSERT_EQ(got[static_cast<std::size_t>(kind * 64 + t)], wanted[kind]) << t;
+      }
+    }
+  });
+}
+
+// ---- right kernels ---------------------------------------------------------------------------------------------
+
+template <class T>
+__global__ void narrow_kernel(const T* x, T* y, int n) {
+  struct Row {
+    T values[256];
+  };
+  Row& row = shared_storage<Row>();
+  const auto t = static_cast<int>(threadIdx.x);
+  const int i = static_cast<int>(blockIdx.x) * 256 + t;
+  row.values[t] = i < n ? x[i] : T(0);
+  __syncthreads();
+  if (i < n) y[i] = static_cast<T>(row.values[t ^ 1] + 1);
+}
+
+/// Neighbours in one word belong to different threads.
+template <class T>
+void check_narrow() {
+  const int n = 255;
+  std::vector<T> values(static_cast<std::size_t>(n));
+  for (int i = 0; i < n; ++i) values[static_cast<std::size_t>(i)] = static_cast<T>(i % 100);
+  const Buffer<T> x(values), y(values.size());
+  expect_right(launch("narrow", narrow_kernel<T>, dim3(1), dim3(256), 0, {}, x.get(), y.get(), n));
+  const std::vector<T> got = y.read();
+  for (int i = 0; i < n; ++i) {
+    const T other = (i ^ 1) < n ? values[static_cast<std::size_t>(i ^ 1)] : T(0);
+    ASSERT_EQ(got[static_cast<std::size_t>(i)], static_cast<T>(other + 1)) << i;
+  }
+}
+
+TEST_F(Emulator, NarrowNeighboursAreNoRace) {
+  in_every_order([] {
+    check_narrow<std::uint8_t>();
+    check_narrow<std::int16_t>();
+    check_narrow<int>();
+    check_narrow<double>();
+  });
+}
+
+__global__ void cube_kernel(int* y) {
+  const auto thread = static_cast<int>(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
+  const auto block = static_cast<int>(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z));
+  const auto threads = static_cast<int>(blockDim.x * blockDim.y * blockDim.z);
+  int sum = 0;
+  for (int round = 0; round < 3; ++round) sum = __syncthreads_count(thread % 2 == 0);
+  y[block * threads + thread] = block * 1000 + thread + sum * 100000;
+}
+
+TEST_F(Emulator, BlocksAndGridsInThreeDimensions) {
+  in_every_order([] {
+    const Buffer<int> y(24 * 60);
+    expect_right(launch("cube", cube_kernel, dim3(2, 3, 4), dim3(5, 4, 3), 0, {}, y.get()));
+    const std::vector<int> got = y.read();
+    for (int i = 0; i < 24 * 60; ++i) ASSERT_EQ(got[static_cast<std::size_t>(i)], i / 60 * 1000 + i % 60 + 30 * 100000);
+  });
+}
+
+struct Columns {
+  double first[7];
+  float4 second[5];
+};
+constexpr float kTable[4] = {1.0f, 2.0f, 4.0f, 8.0f};
+struct Parameters {
+  const float* x;
+  float* y;
+  int n;
+  double scale[9];
+};
+
+/// Arguments in a struct, constants, vectors, two kinds of shared memory and stack arrays: all allowed.
+__global__ void mixture_kernel(const Parameters parameters) {
+  Columns& columns = shared_storage<Columns>();
+  float* const extra = dynamic_shared<float>();
+  const auto t = static_cast<int>(threadIdx.x);
+  float own[4];
+  for (int i = 0; i < 4; ++i) own[(i + t) % 4] = kTable[i];
+  if (t < 7) columns.first[t] = parameters.scale[t];
+  if (t < 5) columns.second[t] = make_float4(own[0], own[1], own[2], own[3]);
+  extra[t] = t < parameters.n ? __ldg(parameters.x + t) : 0.0f;
+  __syncthreads();
+  const float4 vector = columns.second[t % 5];
+  if (t < parameters.n) {
+    parameters.y[t] = extra[t] * static_cast<float>(columns.first[t % 7]) + vector.x + vector.y + vector.z + vector.w;
+  }
+}
+
+TEST_F(Emulator, ArgumentsConstantsStacksAndBothKindsOfSharedMemory) {
+  in_every_order([] {
+    const Buffer<float> x(100, 3.0f), y(100);
+    Parameters parameters{x.get(), y.get(), 100, {}};
+    for (int i = 0; i < 9; ++i) parameters.scale[i] = i;
+    expect_right(launch("mixture", mixture_kernel, dim3(1), dim3(128), 128 * sizeof(float), {}, parameters));
+    const std::vector<float> got = y.read();
+    for (int i = 0; i < 100; ++i) ASSERT_EQ(got[static_cast<std::size_t>(i)], 3.0f * static_cast<float>(i % 7) + 15.0f);
+  });
+}
+
+// ---- after a fault ---------------------------------------------------------------------------------------------
+
+struct ThrownByKernel : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+__global__ void throwing_kernel(float* y) {
+  if (threadIdx.x == 6) throw ThrownByKernel("seven is too many");
+  __syncthreads();
+  y[threadIdx.x] = 1.0f;
+}
+
+TEST_F(Emulator, ExceptionsInKernelsAreFaults) {
+  const Buffer<float> y(32, 0.0f);
+  emulator::set_order({});
+  const Status status = launch("throwing", throwing_kernel, dim3(1), dim3(32), 0, {}, y.get());
+  expect_fault(status, FaultKind::exception, nullptr, {0, 0, 0}, {6, 0, 0});
+  EXPECT_NE(status.message().find("seven is too many"), std::string::npos) << status.message();
+}
+
+TEST_F(Emulator, TheNextLaunchWorksAfterEachFault) {
+  const Buffer<float> x(2 * kScanThreads, 1.0f), y(2 * kScanThreads);
+  const auto good = [&] {
+    expect_right(launch("scan", scan_kernel<true, true>, dim3(2), dim3(kScanThreads), 0, {}, x.get(), y.get()));
+    ASSERT_EQ(y.read()[kScanThreads - 1], static_cast<float>(kScanThreads));
+  };
+  for (int round = 0; round < 50; ++round) {
+    EXPECT_FALSE(launch("early_return", early_return_kernel, dim3(1), dim3(64), 0, {}, y.get()).ok());
+    good();
+    EXPECT_FALSE(launch("missing_lane", missing_lane_kernel, dim3(1), dim3(64), 0, {}, y.get()).ok());
+    good();
+    EXPECT_FALSE(launch("throwing", throwing_kernel, dim3(1), dim3(32), 0, {}, y.get()).ok());
+    good();
+    if (!emulator::checks_accesses()) continue;
+    EXPECT_FALSE(launch("scan", scan_kernel<false, true>, dim3(1), dim3(kScanThreads), 0, {}, x.get(), y.get()).ok());
+    good();
+    EXPECT_FALSE(launch("copy", copy_kernel, dim3(8), dim3(1024), 0, {}, x.get(), y.get(), 5000).ok());
+    good();
+  }
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "what launch() reports it also takes from CUDA";
+}
+
+// ---- limits ----------------------------------------------------------------------------------------------------
+
+__global__ void nothing_kernel() {}
+
+struct Large {
+  float values[10 * 1024];
+};
+__global__ void large_kernel(float* y, bool both) {
+  Large& large = shared_storage<Large>();
+  large.values[threadIdx.x] = 1.0f;
+  if (both) dynamic_shared<float>()[threadIdx.x] = 1.0f;
+  y[threadIdx.x] = large.values[threadIdx.x];
+}
+__global__ void no_dynamic_kernel(float* y) { y[threadIdx.x] = dynamic_shared<float>()[0]; }
+__global__ void dynamic_kernel(float* y, int n) {
+  float* const values = dynamic_shared<float>();
+  for (int i = 0; i < n; ++i) values[i] = 1.0f;
+  y[0] = values[n - 1];
+}
+
+TEST_F(Emulator, LimitsOfADevice) {
+  const auto rejects = [](dim3 grid, dim3 block, const char* text) {
+    const Status status = launch("nothing", nothing_kernel, grid, block, 0, {});
+    EXPECT_EQ(status.code(), Code::cuda);
+    EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
+  };
+  rejects(dim3(1), dim3(1025), "block is (1025, 1, 1)");
+  rejects(dim3(1), dim3(0), "block is (0, 1, 1)");
+  rejects(dim3(1), dim3(1, 1, 65), "block is (1, 1, 65)");
+  rejects(dim3(1), dim3(64, 64, 1), "block is (64, 64, 1)");
+  rejects(dim3(1), dim3(4294967295u, 4294967295u, 4), "wants 1 to 1024 threads");
+  rejects(dim3(1, 65536), dim3(1), "grid is (1, 65536, 1)");
+  rejects(dim3(1, 1, 65536), dim3(1), "grid is (1, 1, 65536)");
+  rejects(dim3(2147483648u), dim3(1), "grid is (2147483648, 1, 1)");
+  expect_right(launch("nothing", nothing_kernel, dim3(1, 65535), dim3(1), 0, {}));
+  expect_right(launch("nothing", nothing_kernel, dim3(1), dim3(16, 1, 64), 0, {}));
+
+  const std::int64_t launches = detail::mutable_counters().kernel_launches;
+  EXPECT_TRUE(launch("nothing", nothing_kernel, dim3(0), dim3(32), 0, {}).ok());
+  EXPECT_EQ(detail::mutable_counters().kernel_launches, launches) << "a grid without blocks is no launch";
+  EXPECT_TRUE(launch("nothing", nothing_kernel, dim3(3), dim3(32), 0, {}).ok());
+  EXPECT_EQ(detail::mutable_counters().kernel_launches, launches + 1);
+}
+
+TEST_F(Emulator, LimitsOfSharedMemory) {
+  const Buffer<float> y(32, 0.0f);
+  const std::size_t limit = 163 * 1024;
+  expect_right(launch("dynamic", dynamic_kernel, dim3(1), dim3(1), limit, {}, y.get(), static_cast<int>(limit / 4)));
+  Status status = launch("dynamic", dynamic_kernel, dim3(1), dim3(1), limit + 4, {}, y.get(), 1);
+  EXPECT_EQ(status.code(), Code::cuda);
+  EXPECT_NE(status.message().find("kernel dynamic"), std::string::npos) << status.message();
+
+  // Static and dynamic shared memory count together: 40 KiB and 9 KiB are too much, 40 and 8 are not.
+  status = launch("large", large_kernel, dim3(1), dim3(32), 9 * 1024, {}, y.get(), true);
+  expect_fault(status, FaultKind::limits, nullptr, {0, 0, 0}, {0, 0, 0});
+  expect_right(launch("large", large_kernel, dim3(1), dim3(32), 8 * 1024, {}, y.get(), true));
+  status = launch("no_dynamic", no_dynamic_kernel, dim3(1), dim3(32), 0, {}, y.get());
+  expect_fault(status, FaultKind::limits, nullptr, {0, 0, 0}, {0, 0, 0});
+
+  // Without the helper nobody opts in: the launch itself must refuse.
+  cudaLaunchConfig_t config{};
+  config.gridDim = config.blockDim = dim3(1);
+  config.dynamicSmemBytes = 48 * 1024 + 4;
+  EXPECT_EQ(cudaLaunchKernelEx(&config, no_dynamic_kernel, y.get()), cudaErrorInvalidConfiguration);
+  config.dynamicSmemBytes = 0;
+  config.blockDim = dim3(1025);
+  EXPECT_EQ(cudaLaunchKernelEx(&config, no_dynamic_kernel, y.get()), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST(LaunchHelper, GridFor) {
+  EXPECT_EQ(cuda::grid_for(0, 256, 100).x, 0u);
+  EXPECT_EQ(cuda::grid_for(1, 256, 100).x, 1u);
+  EXPECT_EQ(cuda::grid_for(256, 256, 100).x, 1u);
+  EXPECT_EQ(cuda::grid_for(257, 256, 100).x, 2u);
+  EXPECT_EQ(cuda::grid_for(1 << 20, 256, 100).x, 100u);
+  EXPECT_EQ(cuda::grid_for(std::int64_t{1} << 62, 1, std::int64_t{1} << 40).x, 2147483647u);
+}
+
+// ---- memory of the device, seen from the host ------------------------------------------------------------------
+
+float touch_from_host(const float* device, int i) { return *const_cast<const volatile float*>(device + i); }
+
+TEST(EmulatorDeathTest, HostReadOfDeviceMemory) {
+  const Buffer<float> x(64, 1.0f);
+  EXPECT_DEATH(touch_from_host(x.get(), 2), "host code touched device memory: byte 8 of device allocation [0-9]+ .256 bytes");
+  EXPECT_EQ(x.read()[2], 1.0f);
+}
+
+TEST(EmulatorDeathTest, HostWriteOfDeviceMemory) {
+  const Buffer<float> x(64, 1.0f);
+  EXPECT_DEATH(*const_cast<volatile float*>(x.get() + 1) = 5.0f, "host code touched device memory: byte 4 of device");
+  EXPECT_EQ(x.read()[1], 1.0f) << "the child's device memory is its own";
+}
+
+__global__ void deep_kernel(float* y, int depth) {
+  struct Deep {
+    static float down(int depth) {
+      volatile float waste[256];
+      waste[depth % 256] = 1.0f;
+      return depth == 0 ? waste[0] : down(depth - 1) + waste[depth % 256];
+    }
+  };
+  y[threadIdx.x] = Deep::down(depth);
+}
+
+TEST(EmulatorDeathTest, StackOverflowNamesTheThread) {
+  if (!emulator::checks_accesses()) GTEST_SKIP() << "the address sanitizer reports stack overflows itself";
+  const Buffer<float> y(4, 0.0f);
+  EXPECT_DEATH((void)launch("deep", deep_kernel, dim3(1), dim3(1), 0, {}, y.get(), 1000000),
+               "the stack of thread 0 .linear. of block .0, 0, 0. overflowed");
+}
+
+TEST(EmulatorMemory, LeaksAreNamedByAllocation) {
+  EXPECT_EQ(emulator::leak_report(), "");
+  float* leaked = nullptr;
+  ASSERT_EQ(cudaMalloc(&leaked, 1000), cudaSuccess);  // @leak
+  const std::vector<emulator::LiveAllocation> live = emulator::live_allocations();
+  ASSERT_EQ(live.size(), 1u);
+  EXPECT_EQ(live[0].address, leaked);
+  EXPECT_EQ(live[0].bytes, 1000u);
+  const std::string report = emulator::leak_report();
+  EXPECT_NE(report.find("test_emulator.cu:" + std::to_string(line_of("leak"))), std::string::npos) << report;
+  EXPECT_NE(report.find("of 1000 bytes was not freed"), std::string::npos) << report;
+  EXPECT_EQ(cudaFree(leaked), cudaSuccess);
+  EXPECT_EQ(emulator::leak_report(), "");
+}
+
+TEST(EmulatorMemory, NewMemoryIsNotANumber) {
+  float* data = nullptr;
+  ASSERT_EQ(cudaMalloc(&data, 64 * sizeof(float)), cudaSuccess);
+  std::vector<float> values(64, 0.0f);
+  ASSERT_EQ(cudaMemcpy(values.data(), data, 256, cudaMemcpyDeviceToHost), cudaSuccess);
+  for (const float value : values) ASSERT_TRUE(std::isnan(value));
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+  EXPECT_EQ(cudaFree(data), cudaErrorInvalidValue) << "freed twice";
+  EXPECT_NE(std::string(cudaGetErrorString(cudaErrorInvalidValue)).find("freed device allocation"), std::string::npos);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
+}
+
+TEST(EmulatorMemory, MemoryIsGivenOutAgainAndStaysBounded) {
+  std::size_t free_before = 0, free_after = 0, total = 0;
+  ASSERT_EQ(cudaMemGetInfo(&free_before, &total), cudaSuccess);
+  std::uintptr_t highest = 0, lowest = ~std::uintptr_t{0};
+  for (int round = 0; round < 200; ++round) {
+    float* data = nullptr;
+    ASSERT_EQ(cudaMalloc(&data, (1 << 20) + round * 1000), cudaSuccess);
+    highest = std::max(highest, reinterpret_cast<std::uintptr_t>(data));
+    lowest = std::min(lowest, reinterpret_cast<std::uintptr_t>(data));
+    ASSERT_EQ(cudaFree(data), cudaSuccess);
+  }
+  EXPECT_LT(highest - lowest, std::size_t{64} << 20);
+  ASSERT_EQ(cudaMemGetInfo(&free_after, &total), cudaSuccess);
+  EXPECT_EQ(free_after, free_before);
+  void* data = nullptr;
+  EXPECT_EQ(cudaMalloc(&data, total + 1), cudaErrorMemoryAllocation);
+  EXPECT_EQ(data, nullptr);
+  EXPECT_EQ(cudaMalloc(&data, std::size_t{1} << 62), cudaErrorMemoryAllocation);
+  (void)cudaGetLastError();
+}
+
+TEST(EmulatorMemory, CopiesStayInsideOneAllocation) {
+  const Buffer<float> x(64, 1.0f), y(64, 2.0f);
+  std::vector<float> host(128, 0.0f);
+  EXPECT_EQ(cudaMemcpy(host.data(), x.get(), 260, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaMemcpy(x.get() + 60, host.data(), 20, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaMemcpy(host.data(), host.data() + 64, 4, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaMemcpy(x.get(), y.get(), 4, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaMemset(x.get(), 0, 257), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaMemset(host.data(), 0, 4), cudaErrorInvalidValue);
+  (void)cudaGetLastError();
+  EXPECT_EQ(cudaMemcpy(x.get(), y.get(), 256, cudaMemcpyDeviceToDevice), cudaSuccess);
+  EXPECT_EQ(x.read()[63], 2.0f);
+  EXPECT_EQ(cudaMemcpy(host.data(), x.get(), 256, cudaMemcpyDefault), cudaSuccess);
+  EXPECT_EQ(host[63], 2.0f);
+  EXPECT_EQ(cudaMemset(x.get(), 0, 128), cudaSuccess);
+  EXPECT_EQ(x.read()[31], 0.0f);
+  EXPECT_EQ(x.read()[32], 2.0f);
+}
+
+TEST(EmulatorMemory, CopiesOfRows) {
+  const Buffer<float> x(12, 1.0f);
+  const std::vector<float> rows = {10, 11, 12, 13, 14, 15};
+  ASSERT_EQ(cudaMemcpy2DAsync(x.get(), 16, rows.data(), 8, 8, 3, cudaMemcpyHostToDevice, nullptr), cudaSuccess);
+  EXPECT_EQ(x.read(), (std::vector<float>{10, 11, 1, 1, 12, 13, 1, 1, 14, 15, 1, 1}));
+  EXPECT_EQ(cudaMemcpy2DAsync(x.get(), 16, rows.data(), 8, 8, 4, cudaMemcpyHostToDevice, nullptr),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(cudaMemcpy2DAsync(x.get(), 16, rows.data(), 4, 8, 3, cudaMemcpyHostToDevice, nullptr),
+            cudaErrorInvalidPitchValue);
+  (void)cudaGetLastError();
+}
+
+/// The one kind of write that the call-backs do not see: a copy of the standard library.
+__global__ void unseen_write_kernel(float* y, std::size_t bytes) { std::memset(y, 0, bytes); }
+
+TEST(EmulatorMemory, GuardBytes) {
+  if (!emulator::checks_accesses()) GTEST_SKIP() << "the address sanitizer ends the process at the write";
+  float* data = nullptr;
+  ASSERT_EQ(cudaMalloc(&data, 100), cudaSuccess);
+  EXPECT_TRUE(launch("unseen", unseen_write_kernel, dim3(1), dim3(1), 0, {}, data, std::size_t{101}).ok());
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+  EXPECT_NE(std::string(cudaGetErrorString(cudaErrorIllegalAddress)).find("0 bytes behind the end of device allocation"),
+            std::string::npos);
+  EXPECT_EQ(cudaFree(data), cudaErrorInvalidValue) << "freed, and the damage is told";
+  (void)cudaGetLastError();
+}
+
+TEST(EmulatorMemory, KindsOfPointers) {
+  const Buffer<float> x(64, 1.0f);
+  float* pinned = nullptr;
+  ASSERT_EQ(cudaMallocHost(&pinned, 256), cudaSuccess);
+  cudaPointerAttributes attributes{};
+  ASSERT_EQ(cudaPointerGetAttributes(&attributes, x.get() + 63), cudaSuccess);
+  EXPECT_EQ(attributes.type, cudaMemoryTypeDevice);
+  ASSERT_EQ(cudaPointerGetAttributes(&attributes, x.get() + 64), cudaSuccess);
+  EXPECT_EQ(attributes.type, cudaMemoryTypeUnregistered);
+  ASSERT_EQ(cudaPointerGetAttributes(&attributes, pinned + 3), cudaSuccess);
+  EXPECT_EQ(attributes.type, cudaMemoryTypeHost);
+  ASSERT_EQ(cudaPointerGetAttributes(&attributes, &attributes), cudaSuccess);
+  EXPECT_EQ(attributes.type, cudaMemoryTypeUnregistered);
+  EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+  EXPECT_EQ(cudaFreeHost(pinned), cudaErrorInvalidValue);
+  (void)cudaGetLastError();
+}
+
+TEST(EmulatorStreams, HandlesAreChecked) {
+  cudaStream_t stream = nullptr;
+  cudaEvent_t start = nullptr, end = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaEventCreate(&start), cudaSuccess);
+  ASSERT_EQ(cudaEventCreate(&end), cudaSuccess);
+  float milliseconds = -1;
+  EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, end), cudaErrorInvalidResourceHandle) << "not recorded yet";
+  EXPECT_EQ(cudaEventRecord(start, stream), cudaSuccess);
+  const Buffer<float> x(64);
+  EXPECT_EQ(cudaMemsetAsync(x.get(), 0, 256, stream), cudaSuccess);
+  EXPECT_TRUE(launch("nothing", nothing_kernel, dim3(1), dim3(1), 0, Stream{stream}).ok());
+  EXPECT_EQ(cudaEventRecord(end, stream), cudaSuccess);
+  EXPECT_EQ(cudaStreamWaitEvent(nullptr, end, 0), cudaSuccess);
+  EXPECT_EQ(cudaEventSynchronize(end), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(stream), cudaSuccess);
+  EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, end), cudaSuccess);
+  EXPECT_GE(milliseconds, 0.0f);
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle);
+  EXPECT_FALSE(launch("nothing", nothing_kernel, dim3(1), dim3(1), 0, Stream{stream}).ok());
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaEventDestroy(start), cudaSuccess);
+  EXPECT_EQ(cudaEventDestroy(start), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaEventDestroy(end), cudaSuccess);
+  (void)cudaGetLastError();
+}
+
+// ---- several host threads --------------------------------------------------------------------------------------
+
+TEST(EmulatorThreads, HostThreadsLaunchAtTheSameTime) {
+  std::vector<std::thread> threads;
+  std::array<bool, 4> good{};
+  for (std::size_t number = 0; number < good.size(); ++number) {
+    threads.emplace_back([number, &good] {
+      const Buffer<float> x(2 * kScanThreads, static_cast<float>(number)), y(2 * kScanThreads);
+      bool all = true;
+      for (int round = 0; round < 20; ++round) {
+        all = all && launch("scan", scan_kernel<true, true>, dim3(2), dim3(kScanThreads), 0, {}, x.get(), y.get()).ok();
+        all = all && y.read()[5] == 6.0f * static_cast<float>(number);
+        // One thread's fault is not another's.
+        if (number == 0) all = all && !launch("early", early_return_kernel, dim3(1), dim3(64), 0, {}, y.get()).ok();
+        all = all && (emulator::last_fault().kind == FaultKind::none) == (number != 0);
+      }
+      good[number] = all;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const bool all : good) EXPECT_TRUE(all);
+}
+
+}  // namespace
+}  // namespace scantape
