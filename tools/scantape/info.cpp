@@ -51,9 +51,10 @@ void print(const ordered_json& json) {
 void register_info(CLI::App& app) {
   CLI::App* command = app.add_subcommand("info", "Version, build, devices, matrix product, threads");
   command->footer("Example: scantape info --json");
-  auto* json = command->add_flag("--json", "Print one JSON document and nothing else");
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "Print one JSON document and nothing else");
   command->callback([json] {
-    if (json->count() > 0)
+    if (*json)
       fmt::print("{}\n", info().dump(2));
     else
       print(info());

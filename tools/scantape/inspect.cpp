@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 
+#include "commands.h"
 #include "market/inspect.h"
 #include "scantape/error.h"
 
-namespace scantape {
+namespace scantape::cli {
 namespace {
 
 using market::FileSummary;
@@ -65,4 +65,4 @@ void register_inspect(CLI::App& root) {
   });
 }
 
-}  // namespace scantape
+}  // namespace scantape::cli

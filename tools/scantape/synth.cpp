@@ -1,11 +1,11 @@
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 
+#include "commands.h"
 #include "market/synth.h"
 #include "scantape/error.h"
 
-namespace scantape {
+namespace scantape::cli {
 
 /// Adds `scantape synth` to the command line.
 void register_synth(CLI::App& root) {
@@ -37,4 +37,4 @@ void register_synth(CLI::App& root) {
   });
 }
 
-}  // namespace scantape
+}  // namespace scantape::cli
