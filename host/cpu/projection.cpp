@@ -53,7 +53,7 @@ template <class T>
 void fill_with_bias(const ProjectionForward& args, const Rows& out) noexcept {
   const RowsOf<T> y(args.y);
   const T* bias = args.bias.as<T>();
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (reference::worth_threads(out.count * out.length))
   for (std::int64_t row = 0; row < out.count; ++row) std::copy(bias, bias + out.length, y[row]);
 }
 

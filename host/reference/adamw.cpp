@@ -39,7 +39,7 @@ void update(const AdamW& args) noexcept {
   T* first = args.first_moment.as<T>();
   T* second = args.second_moment.as<T>();
   const std::int64_t elements = args.parameter.elements();
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (worth_threads(elements))
   for (std::int64_t i = 0; i < elements; ++i) {
     const T g = gradient[i] * f.clip;
     const T m = f.beta1 * first[i] + f.one_minus_beta1 * g;

@@ -42,6 +42,11 @@ inline Rows rows_of(const ConstView& view) noexcept {
   return rows;
 }
 
+/// Whether a loop over so many elements gains by threads. Bits do not depend on it.
+inline bool worth_threads(std::int64_t elements) noexcept {
+  return elements >= 1 << 14;
+}
+
 /// The rows of a tensor; all null where it is absent.
 template <class T>
 class RowsOf {
@@ -115,7 +120,7 @@ template <class AddRow>
 void sum_rows(std::int64_t rows, std::int64_t columns, double* sums, const AddRow& add_row) noexcept {
   constexpr std::int64_t kBlock = 64;
   const std::int64_t blocks = (columns + kBlock - 1) / kBlock;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (worth_threads(rows * columns))
   for (std::int64_t block = 0; block < blocks; ++block) {
     const std::int64_t begin = block * kBlock;
     const std::int64_t end = std::min(begin + kBlock, columns);
@@ -130,24 +135,30 @@ T sigmoid(T z) noexcept {
   return z >= 0 ? 1 / (1 + e) : e / (1 + e);
 }
 
-/// z sigmoid(z). Far left, where sigmoid(z) alone would be a denormal short of digits, z takes half of its
-/// exponential first.
+/// What silu and its derivative are made of. Far left, sigmoid(z) = half^2 share alone would be a denormal
+/// short of digits: z takes the two halves one after the other. Both signs are formed and one chosen, so that
+/// nothing waits for a branch that data decide.
+template <class T>
+struct Sigmoid {
+  T half;   // exp(-|z|/2)
+  T share;  // sigmoid(|z|)
+
+  explicit Sigmoid(T z) noexcept : half(std::exp(-std::abs(z) / 2)), share(1 / (1 + half * half)) {}
+};
+
 template <class T>
 T silu(T z) noexcept {
-  if (z >= 0) return z * sigmoid(z);
-  const T half = std::exp(z / 2);
-  return (z * half) * (half / (1 + half * half));
+  const Sigmoid<T> s(z);
+  const T right = z * s.share, left = (z * s.half) * (s.half * s.share);
+  return z >= 0 ? right : left;
 }
 
 template <class T>
 T silu_derivative(T z) noexcept {
-  if (z >= 0) {
-    const T s = sigmoid(z);
-    return s * (1 + z * sigmoid(-z));
-  }
-  const T half = std::exp(z / 2);
-  const T share = 1 / (1 + half * half);  // 1 - sigmoid(z)
-  return (half * (1 + z * share)) * (half * share);
+  const Sigmoid<T> s(z);
+  const T right = s.share * (1 + z * (s.half * s.half * s.share));
+  const T left = (s.half * (1 + z * s.share)) * (s.half * s.share);
+  return z >= 0 ? right : left;
 }
 
 }  // namespace scantape::reference

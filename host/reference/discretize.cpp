@@ -66,7 +66,7 @@ void forward(const DiscretizeForward& args) noexcept {
   const T* A = args.A.as<T>();
   const RowsOf<const T> B(args.B);
   const RowsOf<T> B_bar(args.B_bar);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
   for (std::int64_t n = 0; n < rows.count; ++n) {
     const Step<T> at = step(args.method, dt[n], A[n]);
     args.A_bar.as<T>()[n] = at.a;
@@ -84,7 +84,7 @@ void backward(const DiscretizeBackward& args) noexcept {
   const T* A = args.A.as<T>();
   const RowsOf<const T> B(args.B), d_B_bar(args.d_B_bar);
   const Target<T> d_dt(args.d_dt), d_A(args.d_A), d_B(args.d_B);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
   for (std::int64_t n = 0; n < rows.count; ++n) {
     const Step<T> at = step(args.method, dt[n], A[n]);
     // A cotangent that is absent is left out, not multiplied by 0: a derivative may be infinite.

@@ -66,7 +66,7 @@ void forward(const LayerNormForward& args) noexcept {
   const RowsOf<T> y(args.y), saved(args.statistics);
   const T* weight = args.weight.as<T>();
   const T* bias = args.bias.as<T>();
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
   for (std::int64_t row = 0; row < rows.count; ++row) {
     const Statistics<T> statistics = statistics_of(x[row], rows.length, args.eps);
     const T* from = x[row];
@@ -88,7 +88,7 @@ void backward_x(const LayerNormBackward& args) noexcept {
   const RowsOf<const T> x(args.x), d_y(args.d_y), saved(args.statistics);
   const T* weight = args.weight.as<T>();
   const Target<T> d_x(args.d_x);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
   for (std::int64_t row = 0; row < rows.count; ++row) {
     const Statistics<T> statistics{saved[row][0], saved[row][1], saved[row][2]};
     const T* xr = x[row];

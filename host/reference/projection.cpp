@@ -11,7 +11,7 @@ void forward(const ProjectionForward& args) noexcept {
   const Rows in = rows_of(args.x), out = rows_of(args.y);
   const RowsOf<const T> x(args.x), weight(args.weight);
   const RowsOf<T> y(args.y);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (worth_threads(in.count * in.length * out.length))
   for (std::int64_t row = 0; row < in.count; ++row) {
     for (std::int64_t o = 0; o < out.length; ++o) {
       const T *xr = x[row], *w = weight[o];
@@ -40,13 +40,13 @@ void backward(const ProjectionBackward& args) {
     std::fill(start, start + in.length, 0.0);
     return start;
   };
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (worth_threads(in.count * in.length * out.length))
   for (std::int64_t row = 0; row < (d_x ? in.count : 0); ++row) {
     double* s = sums_of(row);
     for (std::int64_t o = 0; o < out.length; ++o) add_scaled(d_y[row][o], weight[o], in.length, s);
     d_x.write(row, in.length, [&](std::int64_t i) { return static_cast<T>(s[i]); });
   }
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (worth_threads(in.count * in.length * out.length))
   for (std::int64_t o = 0; o < (d_weight ? out.length : 0); ++o) {
     double* s = sums_of(o);
     for (std::int64_t row = 0; row < in.count; ++row) add_scaled(d_y[row][o], x[row], in.length, s);

@@ -22,7 +22,7 @@ void forward(const ScanForward& args) noexcept {
   const Decays<T> a(args.a);
   const RowsOf<const T> b(args.b), h0(args.h0);
   const RowsOf<T> h(args.h), final_state(args.final_state);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (worth_threads(batch * length * channels))
   for (std::int64_t item = 0; item < batch; ++item) {
     const T* previous = h0[item];
     for (std::int64_t row = item * length; row < (item + 1) * length; ++row) {
@@ -72,13 +72,13 @@ void backward_item(const ScanBackward& args, std::int64_t item, T* carry, double
 
 template <class T>
 void backward(const ScanBackward& args) {
-  const std::int64_t batch = args.h.shape[0], channels = args.h.shape[2];
+  const std::int64_t batch = args.h.shape[0], length = args.h.shape[1], channels = args.h.shape[2];
   const bool sums_a = args.a.rank() == 1 && args.d_a.wanted();
   std::vector<T> carries(static_cast<std::size_t>(batch * channels));
   std::vector<double> sums(sums_a ? carries.size() : 0);
   const RowsOf<const T> d_final_state(args.d_final_state);
   const Target<T> d_h0(args.d_h0);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (worth_threads(batch * length * channels))
   for (std::int64_t item = 0; item < batch; ++item) {
     T* carry = carries.data() + item * channels;
     if (d_final_state) std::copy(d_final_state[item], d_final_state[item] + channels, carry);

@@ -15,7 +15,7 @@ void forward(const StateOutputForward& args) noexcept {
   const RowsOf<T> out(args.out);
   const T* D = args.D.as<T>();
   const bool gated = args.activation == Activation::silu;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
   for (std::int64_t row = 0; row < rows.count; ++row) {
     const T *zr = z[row], *ur = u[row], *rr = residual[row];
     T* to = out[row];
@@ -32,7 +32,7 @@ void activation_gradient(const StateOutputBackward& args, const Rows& rows, T* g
   const RowsOf<const T> z(args.z), u(args.u), d_out(args.d_out);
   const T* D = args.D.as<T>();
   const bool gated = args.activation == Activation::silu;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
   for (std::int64_t row = 0; row < rows.count; ++row) {
     const T *zr = z[row], *ur = u[row], *from = d_out[row];
     T* to = g + row * rows.length;
@@ -47,7 +47,7 @@ void backward_rows(const StateOutputBackward& args, const Rows& rows, const T* g
   const RowsOf<const T> d_out(args.d_out);
   const Target<T> d_z(args.d_z), d_u(args.d_u), d_residual(args.d_residual);
   const T* D = args.D.as<T>();
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
   for (std::int64_t row = 0; row < rows.count; ++row) {
     const T* gr = g + row * rows.length;
     d_z.write(row, rows.length, [&](std::int64_t i) { return gr[i]; });
