@@ -1,0 +1,29 @@
+#pragma once
+
+#include "instance.h"
+
+namespace scantape::cases {
+
+/// The f64 reference of a case on plain vectors: what everything else is compared with.
+class Reference {
+ public:
+  Reference(const Case& c, const Data& data);
+
+  /// An input to be changed before the next forward. An absent one counts as given from here on.
+  Values& input(std::size_t index);
+
+  void forward();
+  /// Needs a forward before it. All gradients of the case.
+  void backward();
+
+  const Values& output(std::size_t index) const { return outputs_[index]; }
+  const Values& gradient(std::size_t index) const { return gradients_[index]; }
+
+ private:
+  const Case& case_;
+  Data data_;
+  std::vector<Values> outputs_, gradients_;
+  Call call_;
+};
+
+}  // namespace scantape::cases

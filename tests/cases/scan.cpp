@@ -1,0 +1,210 @@
+#include "scantape/scan.h"
+
+#include <cmath>
+
+#include "case.h"
+#include "pairwise.h"
+
+namespace scantape::cases {
+namespace {
+
+/// What the decays are.
+struct Regime {
+  const char* name;
+  Fill a;
+  Fill b = normal();
+  bool zero = false;         // all are 0: h is b
+  bool differences = true;
+};
+
+struct Options {
+  bool varying = true, h0 = true, final_state = true;
+  bool h_cotangent = true, final_cotangent = true;
+  Layout layout = Layout::dense;
+};
+
+/// 0.9 to 1 with the sign of (-1)^t; a constant one is negative.
+Values alternating(Rng& rng, const Shape& shape) {
+  Values values;
+  const bool varying = shape.rank() == 3;
+  for (std::int64_t i = 0; i < shape.elements(); ++i) {
+    const bool positive = varying && (i / shape[2]) % shape[1] % 2 == 0;
+    values.push_back(rng.uniform(0.9, 1) * (positive ? 1 : -1));
+  }
+  return values;
+}
+
+const std::vector<Regime>& regimes() {
+  static const std::vector<Regime> list = {
+      {.name = "stable", .a = uniform(0.2, 0.99)},
+      {.name = "zero", .a = constant(0), .zero = true},
+      {.name = "one", .a = constant(1)},
+      {.name = "below one", .a = constant(1 - 0x1p-24)},
+      {.name = "above one", .a = uniform(1, 1.01)},
+      {.name = "alternating", .a = alternating},
+      {.name = "any sign", .a = uniform(-1, 1)},
+      // Decays and inputs below f32's normal numbers: a product of two is nothing, a sum is not.
+      {.name = "denormal", .a = log_uniform(1e-40, 1e-39), .b = log_uniform(1e-39, 1e-38), .differences = false},
+  };
+  return list;
+}
+
+ScanForward forward_arguments(const Call& call) {
+  ScanForward args;
+  args.a = call.input("a");
+  args.b = call.input("b");
+  args.h0 = call.input("h0");
+  args.h = call.output("h");
+  args.final_state = call.output("final_state");
+  return args;
+}
+
+Status forward(const Call& call) { return run(SCANTAPE_DIRECTION(scan_forward), forward_arguments(call), call); }
+
+Status backward(const Call& call) {
+  ScanBackward args;
+  static_cast<ScanForward&>(args) = forward_arguments(call);
+  args.b = ConstView();  // not read
+  args.final_state = View();
+  args.d_h = call.cotangent("h");
+  args.d_final_state = call.cotangent("final_state");
+  args.d_a = call.gradient("a");
+  args.d_b = call.gradient("b");
+  args.d_h0 = call.gradient("h0");
+  return run(SCANTAPE_DIRECTION(scan_backward), args, call);
+}
+
+/// The final state is the last row of h, bit for bit.
+std::string final_is_not_last(const std::vector<Values>& outputs, const Shape& shape) {
+  const Values &h = outputs[0], &last = outputs[1];
+  if (last.empty()) return {};
+  for (std::int64_t batch = 0; batch < shape[0]; ++batch)
+    for (std::int64_t channel = 0; channel < shape[2]; ++channel) {
+      const std::int64_t at = ((batch + 1) * shape[1] - 1) * shape[2] + channel;
+      if (!(h[static_cast<std::size_t>(at)] == last[static_cast<std::size_t>(batch * shape[2] + channel)]))
+        return "the final state is not the last h";
+    }
+  return {};
+}
+
+Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, const Regime& regime,
+               const Options& options) {
+  const Shape sequence{batch, length, channels}, state{batch, channels};
+  Case c;
+  c.op = "scan";
+  const bool has_final = options.final_state && options.final_cotangent;
+  c.name = "scan/" + size_name({{"B", batch}, {"L", length}, {"C", channels}}) + "/" +
+           (options.varying ? "varying" : "constant") + (options.h0 ? ",h0" : "") +
+           (options.final_state ? ",final" : "") + (options.h_cotangent ? "" : ",no d_h") +
+           (options.final_state && !options.final_cotangent ? ",no d_final" : "") + "," + regime.name + "," +
+           name(options.layout);
+  c.options = {{"decay", options.varying ? "varying" : "constant"},
+               {"h0", options.h0 ? "present" : "absent"},
+               {"final_state", options.final_state ? "present" : "absent"}};
+  // With one step and nothing before it, no decay is used.
+  const bool unused_decay = length == 1 && !options.h0;
+  // h is a polynomial of degree L in a constant decay: it bends on a scale of 1/L.
+  const double step = options.varying ? 1 : 1 / static_cast<double>(length);
+  c.inputs = {
+      {.name = "a", .shape = options.varying ? sequence : Shape{channels}, .fill = regime.a, .gradient = true,
+       .zero_gradient = unused_decay, .items = options.varying, .strided = options.varying, .step = step},
+      {.name = "b", .shape = sequence, .fill = regime.b, .gradient = true, .items = true, .strided = true,
+       .saved = false},
+      {.name = "h0", .shape = state, .fill = regime.b, .present = options.h0, .gradient = true,
+       .zero_gradient = regime.zero, .items = true},
+  };
+  c.outputs = {
+      {.name = "h", .shape = sequence, .cotangent = options.h_cotangent, .saved = true, .items = true,
+       .strided = true},
+      {.name = "final_state", .shape = state, .present = options.final_state, .cotangent = has_final, .items = true},
+  };
+  c.forward = forward;
+  c.backward = backward;
+  c.layout = options.layout;
+  c.check = [sequence](const std::vector<Values>& outputs, const std::vector<Values>&) {
+    return final_is_not_last(outputs, sequence);
+  };
+  c.finite_differences = regime.differences;
+  const auto elements = static_cast<double>(sequence.elements());
+  c.forward_operations = 2 * elements;
+  c.backward_operations = 4 * elements;
+  return c;
+}
+
+/// A constant input has a closed form: h_t = b (1 - a^t) / (1 - a) + a^t h0.
+Case closed_form_case(double decay) {
+  constexpr std::int64_t kLength = 777;
+  Case c = scan_case(1, kLength, 1, {.name = "closed form", .a = constant(decay), .b = constant(1)}, {false, true, true});
+  c.name += " " + std::to_string(decay);
+  c.check = [decay](const std::vector<Values>& outputs, const std::vector<Values>&) -> std::string {
+    const double a = static_cast<double>(static_cast<float>(decay));
+    double power = 1;
+    for (std::int64_t t = 0; t < kLength; ++t) {
+      power *= a;
+      const double want = (1 - power) / (1 - a) + power;
+      if (!(std::abs(outputs[0][static_cast<std::size_t>(t)] - want) <= 1e-5 * std::abs(want)))
+        return "h_" + std::to_string(t + 1) + " is not the sum of the geometric series";
+    }
+    return {};
+  };
+  c.inputs[0].fill = constant(static_cast<double>(static_cast<float>(decay)));
+  return c;
+}
+
+}  // namespace
+
+std::vector<Case> scan_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](Case c, bool properties) {
+    c.properties = properties;
+    cases.push_back(std::move(c));
+  };
+  const std::vector<Layout> layouts = {Layout::dense, Layout::strided, Layout::misaligned};
+  const Regime& stable = regimes()[0];
+  for (const bool varying : {true, false}) {
+    for (const bool h0 : {true, false})
+      for (const bool final_state : {true, false})
+        add(scan_case(3, 9, 5, stable, {varying, h0, final_state}), true);
+    for (const Layout layout : layouts) add(scan_case(2, 70, 3, stable, {varying, true, true, true, true, layout}), true);
+    add(scan_case(2, 6, 4, stable, {varying, true, true, false, true}), true);
+    add(scan_case(2, 6, 4, stable, {varying, true, true, true, false}), true);
+    add(scan_case(2, 300, 3, regimes()[3], {varying, true, true, false, true}), false);
+    add(scan_case(1, 1, 1, stable, {varying, true, true}), true);
+    add(scan_case(2, 1, 3, stable, {varying, false, true}), true);
+    add(scan_case(2, 600, 2, stable, {varying, true, true}), true);
+    add(scan_case(40, 5, 7, stable, {varying, true, true}), true);
+    add(scan_case(0, 5, 3, stable, {varying, true, true}), false);
+    cases.back().finite_differences = false;
+    if (!varying) cases.back().inputs[0].zero_gradient = true;
+    for (const Regime& regime : regimes()) add(scan_case(2, 40, 3, regime, {varying, true, true}), false);
+  }
+  for (const double decay : {0.5, 0.999, -0.75}) add(closed_form_case(decay), false);
+  add(scan_case(1, 5000, 2, stable, {true, true, true}), false);
+  add(scan_case(1, 5000, 2, stable, {false, true, true}), false);
+
+  constexpr std::int64_t kMaxDeep = 20000;
+  const auto at = [](int index) { return static_cast<std::size_t>(index); };
+  std::vector<std::int64_t> channels = states();
+  channels.push_back(31);
+  channels.push_back(512);
+  const std::vector<std::int64_t> batches = {1, 3, 2};
+  const auto affordable = [&](const PairwiseRow& row) {
+    return row[2] == 0 || batches[at(row[2])] * lengths()[at(row[0])] * channels[at(row[1])] <= kMaxDeep;
+  };
+  const auto size = [](const auto& list) { return static_cast<int>(list.size()); };
+  for (const PairwiseRow& row : pairwise({size(lengths()), size(channels), size(batches), 2, 2, 2, size(regimes()), 3},
+                                         affordable))
+    add(scan_case(batches[at(row[2])], lengths()[at(row[0])], channels[at(row[1])], regimes()[at(row[6])],
+                  {row[3] == 0, row[4] == 0, row[5] == 0, true, true, layouts[at(row[7])]}),
+        false);
+
+  for (const bool varying : {false, true}) {
+    add(scan_case(32, 60, 16, stable, {varying, true, true}), false);
+    cases.back().benchmark = true;
+    add(scan_case(8, 4096, 64, stable, {varying, true, true}), false);
+    cases.back().benchmark = true;
+  }
+  return cases;
+}
+
+}  // namespace scantape::cases
