@@ -27,7 +27,7 @@ struct LtiConfig {
 /// Shapes   x [B, L, F] -> [B, L, 1].
 /// Dtypes   one for the whole model, f32 or f64; input of another is an error.
 /// Init     A uniform in [-1, -0.5]; dt log-uniform in [1e-3, 0.1]; B, C and projections normal with variance
-///          1 / fan_in (output projection: a hundredth of it); D = 1; biases 0. Reproducible from the seed.
+///          1 / fan_in (output projection: a ten-thousandth of it); D = 1; biases 0. Reproducible from the seed.
 /// Decay    on the weights of projections and on B and C; none on norms, biases, A, delta, D.
 /// Source   Gu, Goel, Re 2021, arXiv:2111.00396; Smith, Warrington, Linderman 2023, arXiv:2208.04933.
 class Lti {
