@@ -1,12 +1,14 @@
 /// Answers the call-backs that the compiler puts before each access of a kernel (-fsanitize=thread without its
 /// runtime): is the address one that a kernel may touch, was it written, and does a barrier lie between this access and
-/// the last one by another thread?
+/// the last one by another thread? And those of -fsanitize=alignment,bounds, which see what a compiler that splits a
+/// vector into its parts, or an array inside a struct, would hide.
 ///
 /// Time in a block is a counter of finished barriers. A barrier of the block orders everything before it; a barrier of
 /// lanes orders what those lanes did, and what they had seen; a shuffle orders nothing.
 
-#include <cstring>
+#include <cstdio>
 #include <link.h>
+#include <string>
 #include <vector>
 
 #include "executor.h"
@@ -194,6 +196,26 @@ void Worker::check_elsewhere(std::uintptr_t address, std::size_t bytes, bool wri
 }
 
 
+void Worker::bad_alignment(std::uintptr_t address, std::size_t alignment, const char* type, Place place) {
+  running_worker = nullptr;
+  char words[64];
+  std::snprintf(words, sizeof(words), " at address 0x%zx, wants a multiple of %zu", static_cast<std::size_t>(address),
+                alignment);
+  record(FaultKind::misaligned,
+         words_of(current_) + " uses a " + type + words + ", at " + place.file + ":" + std::to_string(place.line),
+         site(current_, place.file, place.line));
+  abandon();
+}
+
+void Worker::bad_index(std::int64_t index, const char* type, Place place) {
+  running_worker = nullptr;
+  record(FaultKind::out_of_bounds,
+         words_of(current_) + " uses index " + std::to_string(index) + " of an array " + type + ", at " + place.file +
+             ":" + std::to_string(place.line),
+         site(current_, place.file, place.line));
+  abandon();
+}
+
 }  // namespace scantape::emulator
 
 // ---- the compiler's call-backs ---------------------------------------------------------------------------------
@@ -295,3 +317,51 @@ void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); 
 void __tsan_atomic_signal_fence(int) {}
 
 }  // extern "C"
+
+// The undefined-behaviour sanitizer's own runtime, where it is linked, answers instead.
+#if !SCANTAPE_UBSAN_RUNTIME
+
+namespace {
+
+// What the compiler hands to the call-backs of -fsanitize=alignment,bounds.
+struct CheckedPlace {
+  const char* file;
+  std::uint32_t line, column;
+};
+struct CheckedType {
+  std::uint16_t kind, details;
+  char name[1];
+};
+struct AlignmentCheck {
+  CheckedPlace place;
+  const CheckedType* type;
+  unsigned char log_alignment;
+  unsigned char kind;
+};
+struct IndexCheck {
+  CheckedPlace place;
+  const CheckedType* array;
+  const CheckedType* index;
+};
+
+}  // namespace
+
+extern "C" {
+void __ubsan_handle_type_mismatch_v1(AlignmentCheck* check, std::uintptr_t address);
+void __ubsan_handle_out_of_bounds(IndexCheck* check, std::uintptr_t index);
+
+void __ubsan_handle_type_mismatch_v1(AlignmentCheck* check, std::uintptr_t address) {
+  if (running_worker == nullptr) return;
+  const std::size_t alignment = std::size_t{1} << check->log_alignment;
+  running_worker->bad_alignment(address, alignment, check->type->name,
+                                {check->place.file, static_cast<int>(check->place.line)});
+}
+
+void __ubsan_handle_out_of_bounds(IndexCheck* check, std::uintptr_t index) {
+  if (running_worker == nullptr) return;
+  running_worker->bad_index(static_cast<std::int64_t>(index), check->array->name,
+                            {check->place.file, static_cast<int>(check->place.line)});
+}
+}  // extern "C"
+
+#endif

@@ -49,7 +49,9 @@ std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit
 constinit thread_local Worker* worker_of_thread = nullptr;
 
 std::string text_of(const uint3& index) {
-  return "(" + std::to_string(index.x) + ", " + std::to_string(index.y) + ", " + std::to_string(index.z) + ")";
+  char text[48];
+  std::snprintf(text, sizeof(text), "(%u, %u, %u)", index.x, index.y, index.z);
+  return text;
 }
 
 std::string text_of(Place place) { return std::string(place.file) + ":" + std::to_string(place.line); }

@@ -113,6 +113,9 @@ class Worker {
   template <bool kIsWrite>
   void check(std::uintptr_t address, std::size_t bytes, bool aligned, std::uintptr_t return_address);
 
+  [[noreturn]] void bad_alignment(std::uintptr_t address, std::size_t alignment, const char* type, Place place);
+  [[noreturn]] void bad_index(std::int64_t index, const char* type, Place place);
+
   bool in_stack_guard(std::uintptr_t address, int* thread) const;
   Statistics statistics() const;
 

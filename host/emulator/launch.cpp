@@ -1,6 +1,7 @@
 /// Launches: limits, orders, and what is known of all launches together.
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -69,7 +70,9 @@ cudaError_t fail_limits(const std::string& what) {
 }
 
 std::string text_of(const dim3& size) {
-  return "(" + std::to_string(size.x) + ", " + std::to_string(size.y) + ", " + std::to_string(size.z) + ")";
+  char text[48];
+  std::snprintf(text, sizeof(text), "(%u, %u, %u)", size.x, size.y, size.z);
+  return text;
 }
 
 void add_to_totals(const Statistics& before, const Statistics& after) {

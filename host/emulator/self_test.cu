@@ -37,6 +37,7 @@ __global__ void half_a_barrier_kernel(float* y) {
 
 std::string expect(const char* what, const Status& status, FaultKind wanted) {
   const Fault& fault = last_fault();
+  if (!status.ok() && fault.kind == FaultKind::none) return "the emulator's self-test: " + status.message();
   if (fault.kind == wanted && status.ok() == (wanted == FaultKind::none)) return "";
   return std::string("the emulator's self-test: ") + what + " gave \"" + name(fault.kind) + "\", wants \"" +
          name(wanted) + "\"; " + status.message();

@@ -455,9 +455,25 @@ TEST_F(EmulatorAccess, MisalignedVectors) {
   const Buffer<float> x(64, 1.0f);
   const Buffer<float4> y(32);
   expect_right(launch("keep", keep_kernel, dim3(1), dim3(32), 0, {}, y.get(), x.get() + 4));
-#if __OPTIMIZE__
-  GTEST_SKIP() << "at this optimisation the compiler reports a float4 as its four floats";
-#endif
+  const Status status = launch("keep", keep_kernel, dim3(1), dim3(32), 0, {}, y.get(), x.get() + 1);
+  expect_fault(status, FaultKind::misaligned, "misaligned.read", {0, 0, 0}, {0, 0, 0});
+}
+
+/// The index runs from one member into the next: inside shared memory, and still wrong.
+__global__ void member_overrun_kernel(float* y, int last) {
+  Pair& pair = shared_storage<Pair>();
+  pair.first[threadIdx.x] = pair.second[threadIdx.x] = 2.0f;
+  __syncthreads();
+  const int t = static_cast<int>(threadIdx.x);
+  y[t] = pair.first[t == 3 ? last : t];  // @member.read
+}
+
+TEST_F(EmulatorAccess, OverrunFromOneMemberIntoTheNext) {
+  const Buffer<float> y(32);
+  expect_right(launch("member", member_overrun_kernel, dim3(1), dim3(32), 0, {}, y.get(), 31));
+  const Status status = launch("member", member_overrun_kernel, dim3(1), dim3(32), 0, {}, y.get(), 32);
+  expect_fault(status, FaultKind::out_of_bounds, "member.read", {0, 0, 0}, {3, 0, 0});
+  EXPECT_NE(status.message().find("index 32 of an array 'float [32]'"), std::string::npos) << status.message();
 }
 
 struct SharedPointer {
@@ -859,6 +875,7 @@ TEST_F(Emulator, LimitsOfADevice) {
 }
 
 TEST_F(Emulator, LimitsOfSharedMemory) {
+  emulator::set_order({});
   const Buffer<float> y(32, 0.0f);
   const std::size_t limit = 163 * 1024;
   expect_right(launch("dynamic", dynamic_kernel, dim3(1), dim3(1), limit, {}, y.get(), static_cast<int>(limit / 4)));
@@ -893,6 +910,23 @@ TEST(LaunchHelper, GridFor) {
   EXPECT_EQ(cuda::grid_for(1 << 20, 256, 100).x, 100u);
   EXPECT_EQ(cuda::grid_for(std::int64_t{1} << 62, 1, std::int64_t{1} << 40).x, 2147483647u);
 }
+
+// ---- beside the address sanitizer --------------------------------------------------------------------------------
+
+#if defined(__SANITIZE_ADDRESS__)
+TEST(EmulatorDeathTest, AddressSanitizerSeesBadAddresses) {
+  const Buffer<float> x(100, 1.0f), y(128, 0.0f);
+  EXPECT_DEATH((void)launch("copy", copy_kernel, dim3(4), dim3(32), 0, {}, x.get(), y.get(), 101),
+               "use-after-poison.*\n.*READ of size 4|READ of size 4");
+  EXPECT_DEATH((void)launch("copy", copy_kernel, dim3(4), dim3(32), 0, {}, y.get(), x.get(), 101), "WRITE of size 4");
+  EXPECT_DEATH((void)launch("dynamic", dynamic_overrun_kernel, dim3(1), dim3(32), 256, {}, y.get(), 65),
+               "WRITE of size 4");
+  float* freed = nullptr;
+  ASSERT_EQ(cudaMalloc(&freed, 256), cudaSuccess);
+  ASSERT_EQ(cudaFree(freed), cudaSuccess);
+  EXPECT_DEATH((void)launch("copy", copy_kernel, dim3(1), dim3(32), 0, {}, freed, y.get(), 32), "READ of size 4");
+}
+#endif
 
 // ---- memory of the device, seen from the host ------------------------------------------------------------------
 
