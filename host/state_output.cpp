@@ -1,5 +1,6 @@
 #include "scantape/state_output.h"
 
+#include "cpu/state_output.h"
 #include "route.h"
 
 namespace scantape {
@@ -47,7 +48,7 @@ Status check(const StateOutputBackward& args) noexcept {
 
 }  // namespace
 
-SCANTAPE_ROUTE_OP(state_output_forward, StateOutputForward, z, reference::state_output_forward);
-SCANTAPE_ROUTE_OP(state_output_backward, StateOutputBackward, z, reference::state_output_backward);
+SCANTAPE_ROUTE_OP(state_output_forward, StateOutputForward, z, cpu::state_output_forward);
+SCANTAPE_ROUTE_OP(state_output_backward, StateOutputBackward, z, cpu::state_output_backward);
 
 }  // namespace scantape

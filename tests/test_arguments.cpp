@@ -668,8 +668,8 @@ TEST(Routing, BlocksOfColumnsOfOneMatrixDoNotOverlap) {
   EXPECT_TRUE(silu_forward(args).ok());
   args.y.data = memory + 4;
   EXPECT_EQ(silu_forward(args).message(), "silu: y [4, 5] overlaps x [4, 5], wants memory of its own");
-  args.y.strides[0] = 9;
   args.y.data = memory + 5;
+  args.x.strides[0] = 9;  // rows drift into those of the other
   EXPECT_EQ(silu_forward(args).message(), "silu: y [4, 5] overlaps x [4, 5], wants memory of its own");
 }
 

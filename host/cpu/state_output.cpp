@@ -1,0 +1,148 @@
+#include "cpu/state_output.h"
+
+#include <cstring>
+
+#include "reference/common.h"
+
+// The library's exponential is a call for each element and takes most of this op's time. Here it is a
+// polynomial inside loops without branches or calls, which the compiler turns into vectors, once for each
+// instruction set. Nothing is fused or reordered, so all of them give the same bits.
+
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_THREAD__)
+#define SCANTAPE_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define SCANTAPE_CLONES
+#endif
+#define SCANTAPE_INLINE __attribute__((always_inline)) inline
+
+namespace scantape::cpu {
+
+namespace {
+
+using reference::RowsOf;
+using reference::Target;
+
+/// exp(x) for x <= 0, within 1.5e-7 of itself; 0 below -87. NaN may give any number: who
+/// uses it multiplies by the argument too.
+SCANTAPE_INLINE float exp_below_zero(float x) noexcept {
+  // x = n ln 2 + r with |r| <= ln 2 / 2. Adding and taking away 1.5 * 2^23 rounds to a whole number, which
+  // then stands in the low bits of the sum.
+  constexpr float kLeast = -87.0F, kRound = 0x1.8p23F, kLog2E = 1.44269504F;
+  constexpr float kLn2High = 0x1.62e4p-1F, kLn2Low = 1.42860677e-6F;  // the high part times n is exact
+  const float clamped = x < kLeast ? kLeast : x;
+  const float shifted = clamped * kLog2E + kRound;
+  const float n = shifted - kRound;
+  const float r = (clamped - n * kLn2High) - n * kLn2Low;
+  // exp(r) = 1 + r + r^2 (1/2 + r/6 + ...): seven terms of the series leave 5e-9 at the ends.
+  float p = 1.0F / 5040;
+  p = p * r + 1.0F / 720;
+  p = p * r + 1.0F / 120;
+  p = p * r + 1.0F / 24;
+  p = p * r + 1.0F / 6;
+  p = p * r + 0.5F;
+  p = p * (r * r) + r;
+  p = p + 1.0F;
+  std::uint32_t bits = 0, power = 0;
+  std::memcpy(&power, &shifted, sizeof power);
+  std::memcpy(&bits, &p, sizeof bits);
+  bits += power << 23;  // times 2^n: the rest of `shifted` leaves at the top
+  std::memcpy(&p, &bits, sizeof p);
+  return x < kLeast ? 0.0F : p;
+}
+
+/// exp(-|z|/2) and sigmoid(|z|), as the reference has them: two halves of the exponential keep the digits far
+/// left.
+struct Sigmoid {
+  float half, share;
+
+  SCANTAPE_INLINE explicit Sigmoid(float z) noexcept
+      : half(exp_below_zero(-0.5F * __builtin_fabsf(z))), share(1.0F / (1.0F + half * half)) {}
+};
+
+SCANTAPE_INLINE float silu(float z) noexcept {
+  const Sigmoid s(z);
+  const float right = z * s.share, left = (z * s.half) * (s.half * s.share);
+  return z >= 0 ? right : left;
+}
+
+SCANTAPE_INLINE float silu_derivative(float z) noexcept {
+  const Sigmoid s(z);
+  const float right = s.share * (1.0F + z * (s.half * s.half * s.share));
+  const float left = (s.half * (1.0F + z * s.share)) * (s.half * s.share);
+  return z >= 0 ? right : left;
+}
+
+/// One row of elements: out = residual + silu(z + D u). `out` may be z or residual.
+SCANTAPE_CLONES void gated_row(std::int64_t count, const float* z, const float* u, const float* D,
+                               const float* residual, float* out) noexcept {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) out[i] = residual[i] + silu(z[i] + D[i] * u[i]);
+}
+
+/// g = d_out * silu'(z + D u).
+SCANTAPE_CLONES void gated_gradient_row(std::int64_t count, const float* z, const float* u, const float* D,
+                                        const float* d_out, float* g) noexcept {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) g[i] = d_out[i] * silu_derivative(z[i] + D[i] * u[i]);
+}
+
+SCANTAPE_CLONES void add_products(std::int64_t count, const float* a, const float* b, double* sums) noexcept {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) sums[i] += double(a[i]) * double(b[i]);
+}
+
+bool has_vectors(const StateOutputForward& args) noexcept {
+  return args.z.dtype == DType::f32 && args.activation == Activation::silu;
+}
+
+void backward(const StateOutputBackward& args) {
+  // d_D is summed by blocks of this many rows, then over the blocks: one order whatever the threads.
+  constexpr std::int64_t kBlock = 64;
+  const Rows rows = reference::rows_of(args.z);
+  const std::int64_t blocks = (rows.count + kBlock - 1) / kBlock;
+  const auto width = static_cast<std::size_t>(rows.length);
+  const RowsOf<const float> z(args.z), u(args.u), d_out(args.d_out);
+  const Target<float> d_z(args.d_z), d_u(args.d_u), d_residual(args.d_residual), d_D(args.d_D);
+  const float* D = args.D.as<float>();
+  std::vector<float> gradients(width * static_cast<std::size_t>(blocks));
+  std::vector<double> sums(d_D ? gradients.size() : 0);
+#pragma omp parallel for schedule(static) if (reference::worth_threads(rows.count * rows.length))
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    float* const g = gradients.data() + block * rows.length;
+    for (std::int64_t row = block * kBlock; row < std::min((block + 1) * kBlock, rows.count); ++row) {
+      gated_gradient_row(rows.length, z[row], u[row], D, d_out[row], g);
+      d_z.write(row, rows.length, [&](std::int64_t i) { return g[i]; });
+      d_u.write(row, rows.length, [&](std::int64_t i) { return g[i] * D[i]; });
+      d_residual.write(row, rows.length, [&, from = d_out[row]](std::int64_t i) { return from[i]; });
+      if (d_D) add_products(rows.length, g, u[row], sums.data() + block * rows.length);
+    }
+  }
+  for (std::int64_t block = 1; d_D && block < blocks; ++block) {
+    for (std::size_t i = 0; i < width; ++i) sums[i] += sums[static_cast<std::size_t>(block) * width + i];
+  }
+  d_D.write(0, rows.length, [&](std::int64_t i) {
+    return blocks > 0 ? static_cast<float>(sums[static_cast<std::size_t>(i)]) : 0.0F;
+  });
+}
+
+}  // namespace
+
+Status state_output_forward(const StateOutputForward& args) noexcept {
+  if (!has_vectors(args)) return reference::state_output_forward(args);
+  const Rows rows = reference::rows_of(args.z);
+  const RowsOf<const float> z(args.z), u(args.u), residual(args.residual);
+  const RowsOf<float> out(args.out);
+#pragma omp parallel for schedule(static) if (reference::worth_threads(rows.count * rows.length))
+  for (std::int64_t row = 0; row < rows.count; ++row) {
+    gated_row(rows.length, z[row], u[row], args.D.as<float>(), residual[row], out[row]);
+  }
+  return {};
+}
+
+Status state_output_backward(const StateOutputBackward& args) noexcept {
+  if (!has_vectors(args)) return reference::state_output_backward(args);
+  return reference::run("state_output_backward", [&] { backward(args); });
+}
+
+}  // namespace scantape::cpu
