@@ -48,29 +48,30 @@ SCANTAPE_INLINE float exp_below_zero(float x) noexcept {
   std::memcpy(&bits, &p, sizeof bits);
   bits += power << 23;  // times 2^n: the rest of `shifted` leaves at the top
   std::memcpy(&p, &bits, sizeof p);
-  return x < kLeast ? 0.0F : p;
+  return p * (x < kLeast ? 0.0F : 1.0F);
 }
 
-/// exp(-|z|/2) and sigmoid(|z|), as the reference has them: two halves of the exponential keep the digits far
-/// left.
+/// sigmoid(z) = near^2 share and 1 - sigmoid(z) = far^2 share, as the reference has them. Factors are chosen
+/// rather than results: a choice between two results becomes a branch.
 struct Sigmoid {
-  float half, share;
+  float near, far, share;
 
-  SCANTAPE_INLINE explicit Sigmoid(float z) noexcept
-      : half(exp_below_zero(-0.5F * __builtin_fabsf(z))), share(1.0F / (1.0F + half * half)) {}
+  SCANTAPE_INLINE explicit Sigmoid(float z) noexcept {
+    const float half = exp_below_zero(-0.5F * __builtin_fabsf(z));
+    near = z >= 0 ? 1.0F : half;
+    far = z >= 0 ? half : 1.0F;
+    share = 1.0F / (1.0F + half * half);
+  }
 };
 
 SCANTAPE_INLINE float silu(float z) noexcept {
   const Sigmoid s(z);
-  const float right = z * s.share, left = (z * s.half) * (s.half * s.share);
-  return z >= 0 ? right : left;
+  return (z * s.near) * (s.near * s.share);
 }
 
 SCANTAPE_INLINE float silu_derivative(float z) noexcept {
   const Sigmoid s(z);
-  const float right = s.share * (1.0F + z * (s.half * s.half * s.share));
-  const float left = (s.half * (1.0F + z * s.share)) * (s.half * s.share);
-  return z >= 0 ? right : left;
+  return (s.near * (1.0F + z * (s.far * s.far * s.share))) * (s.near * s.share);
 }
 
 /// One row of elements: out = residual + silu(z + D u). `out` may be z or residual.

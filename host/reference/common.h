@@ -135,30 +135,30 @@ T sigmoid(T z) noexcept {
   return z >= 0 ? 1 / (1 + e) : e / (1 + e);
 }
 
-/// What silu and its derivative are made of. Far left, sigmoid(z) = half^2 share alone would be a denormal
-/// short of digits: z takes the two halves one after the other. Both signs are formed and one chosen, so that
-/// nothing waits for a branch that data decide.
+/// What silu and its derivative are made of: sigmoid(z) = near^2 share, 1 - sigmoid(z) = far^2 share. Far
+/// left, sigmoid(z) alone would be a denormal short of digits: z takes its two factors one after the other.
 template <class T>
 struct Sigmoid {
-  T half;   // exp(-|z|/2)
-  T share;  // sigmoid(|z|)
+  T near, far, share;
 
-  explicit Sigmoid(T z) noexcept : half(std::exp(-std::abs(z) / 2)), share(1 / (1 + half * half)) {}
+  explicit Sigmoid(T z) noexcept {
+    const T half = std::exp(-std::abs(z) / 2);
+    near = z >= 0 ? 1 : half;
+    far = z >= 0 ? half : 1;
+    share = 1 / (1 + half * half);
+  }
 };
 
 template <class T>
 T silu(T z) noexcept {
   const Sigmoid<T> s(z);
-  const T right = z * s.share, left = (z * s.half) * (s.half * s.share);
-  return z >= 0 ? right : left;
+  return (z * s.near) * (s.near * s.share);
 }
 
 template <class T>
 T silu_derivative(T z) noexcept {
   const Sigmoid<T> s(z);
-  const T right = s.share * (1 + z * (s.half * s.half * s.share));
-  const T left = (s.half * (1 + z * s.share)) * (s.half * s.share);
-  return z >= 0 ? right : left;
+  return (s.near * (1 + z * (s.far * s.far * s.share))) * (s.near * s.share);
 }
 
 }  // namespace scantape::reference
