@@ -16,10 +16,10 @@ int exit_code(Code code) {
     case Code::ok: return cli::kDone;
     case Code::invalid_argument:
     case Code::unsupported: return cli::kWrongUsage;
+    case Code::io:
     case Code::corrupt_data: return cli::kBadInput;
     case Code::out_of_memory:
-    case Code::cuda:
-    case Code::io: return cli::kSystem;
+    case Code::cuda: return cli::kSystem;
   }
   return cli::kSystem;
 }

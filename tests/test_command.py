@@ -1,0 +1,158 @@
+"""The program as its users meet it: exit codes, messages, JSON, nothing half written. Standard library only."""
+
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+DATA = os.environ.get("SCANTAPE_TEST_DATA")
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=600)
+
+
+class Command(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.root = pathlib.Path(cls.folder.name)
+        cls.bars = cls.root / "bars"
+        made = run("synth", "--out", cls.bars, "--days", 3, "--symbols", "ES", "--seed", 5)
+        assert made.returncode == 0, made.stderr
+        cls.small = ["--hidden-dim", 4, "--state-dim", 2, "--num-layers", 1, "--epochs", 2]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def refused(self, code, says, *arguments):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stdout, "")
+        for text in [says] if isinstance(says, str) else says:
+            self.assertIn(text, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, "one sentence: " + done.stderr)
+        self.assertTrue(done.stderr.startswith("scantape: "), done.stderr)
+
+    def document(self, *arguments):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        document = json.loads(done.stdout)
+        self.assertEqual(document["format_version"], 1)
+        return document
+
+    def test_help_everywhere_with_an_example(self):
+        for command in ["info", "ops", "gradcheck", "inspect", "synth", "train", "evaluate"]:
+            done = run(command, "--help")
+            self.assertEqual(done.returncode, 0)
+            self.assertIn("Example", done.stdout)
+            self.assertIn("scantape " + command, done.stdout)
+
+    def test_info(self):
+        info = self.document("info", "--json")
+        self.assertIn(info["cuda"], ["native", "emulated", "none"])
+        self.assertEqual(info["devices"][0]["device"], "cpu")
+        for key in ["version", "git_hash", "build_type", "cpu_instruction_set", "threads"]:
+            self.assertTrue(info[key], key)
+        self.assertIn("scantape " + info["version"], run("info").stdout)
+
+    def test_ops_and_their_gradcheck_rows(self):
+        ops = self.document("ops", "--json")["ops"]
+        names = [op["op"] for op in ops]
+        for name in ["projection", "layer_norm", "softplus", "silu", "discretize", "scan", "mse", "adamw", "grad_norm"]:
+            self.assertIn(name, names)
+        document = self.document("gradcheck", "--op", "silu", "--device", "cpu", "--json")
+        self.assertTrue(document["rows"])
+        for row in document["rows"]:
+            self.assertTrue(row["pass"], row)
+            self.assertTrue(row["max_rel_err"] <= row["tolerance"], row)
+            for key in ["op", "case", "variant", "device", "backend", "dtype", "argument", "launches"]:
+                self.assertIn(key, row)
+
+    def test_usage_errors(self):
+        self.refused(2, "--no-such-flag", "train", "--data-dir", self.bars, "--no-such-flag")
+        self.refused(2, "subcommand", *[])
+        self.refused(2, "--data-dir", "train")
+        self.refused(2, "gradcheck", "gradcheck", "--op", "no_such_op")
+        out = self.root / "refused"
+        base = ["train", "--data-dir", self.bars, "--output-dir", out]
+        self.refused(2, "--state-dim is 0", *base, "--state-dim", 0)
+        self.refused(2, "--learning-rate is nan", *base, "--learning-rate", "nan")
+        self.refused(2, "--learning-rate is inf", *base, "--learning-rate", "inf")
+        self.refused(2, "contradict", *base, "--use-gpu", "--device", "cpu")
+        self.refused(2, "--output-dir", "train", "--data-dir", self.bars)
+        self.refused(2, "NQH4", *base, "--symbol", "NQH4")
+        self.refused(2, "/dev/null/run", "train", "--data-dir", self.bars, "--output-dir", "/dev/null/run", *self.small)
+        self.assertFalse(out.exists())
+
+    def test_data_errors(self):
+        empty = self.root / "empty"
+        empty.mkdir()
+        out = self.root / "no_data"
+        self.refused(3, str(empty), "train", "--data-dir", empty, "--output-dir", out)
+        self.refused(3, "100000", "train", "--data-dir", self.bars, "--output-dir", out, "--sequence-length", 100000)
+        broken = self.root / "broken.dbn"
+        broken.write_bytes(b"DBN\x01\xff\xff\xff\xff")
+        self.refused(3, "broken.dbn", "train", "--data-dir", broken, "--output-dir", out)
+        self.refused(3, "broken.dbn", "inspect", broken)
+        self.assertFalse(out.exists())
+
+    def test_dry_run_writes_nothing(self):
+        before = sorted(self.root.iterdir())
+        plan = self.document("train", "--dry-run", "--json", "--data-dir", self.bars)
+        self.assertGreater(plan["windows"]["train"], 0)
+        self.assertEqual(plan["parameters"], 121025)
+        self.assertGreater(plan["memory_bytes"]["total"], 0)
+        self.assertEqual(sorted(self.root.iterdir()), before)
+
+    def test_train_then_evaluate_in_a_new_process(self):
+        out = self.root / "run"
+        done = run("train", "--data-dir", self.bars, "--output-dir", out, *self.small)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, f"{out}\n")
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([line["epoch"] for line in lines], [1, 2])
+        for line in lines:
+            report = self.document("evaluate", "--checkpoint", out / f"checkpoints/epoch-{line['epoch']:04}",
+                                   "--data-dir", self.bars, "--json", "--batch-size", 5)
+            scores = {part["part"]: part for part in report["parts"]}
+            self.assertEqual(scores["val"]["loss"], line["val_loss"])
+            self.assertEqual(scores["val"]["baseline_loss"], line["val_baseline_loss"])
+            self.assertTrue(report["same_data"])
+        self.assertIn("epoch", run("evaluate", "--checkpoint", out / "last", "--data-dir", self.bars).stdout)
+        self.refused(2, "holds a run already", "train", "--data-dir", self.bars, "--output-dir", out, *self.small)
+        self.refused(3, "holds no checkpoint", "evaluate", "--checkpoint", self.root / "empty2", "--data-dir", self.bars)
+        model = out / "checkpoints/epoch-0002/model.safetensors"
+        model.write_bytes(model.read_bytes()[:-4])
+        self.refused(3, "epoch-0002", "evaluate", "--checkpoint", out / "last", "--data-dir", self.bars)
+
+    @unittest.skipUnless(DATA, "SCANTAPE_TEST_DATA is not set")
+    def test_the_real_month_in_windows(self):
+        plan = self.document("train", "--dry-run", "--json", "--data-dir", f"{DATA}/bars/6e", "--stride", 1)
+        self.assertEqual(plan["stretches"], 23)
+        self.assertEqual(plan["windows_with_warm_up"],
+                         {"total": 28617, "train": 22833, "validation": 5724, "test": 0, "purged": 60})
+        self.assertEqual(plan["bars"], 29996)
+
+    @unittest.skipUnless(DATA, "SCANTAPE_TEST_DATA is not set")
+    def test_the_real_month_stays_below_300_megabytes(self):
+        out = self.root / "month"
+        done = run("train", "--data-dir", f"{DATA}/bars/6e", "--output-dir", out, "--max-steps", 3)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # Of the largest child so far; this test's is by far the largest.
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        self.assertLess(peak, 300 * 1024, "kilobytes")
+
+
+if __name__ == "__main__":
+    result = unittest.main(exit=False, verbosity=2).result
+    for test, reason in result.skipped:
+        print(f"skipped: {test.id()}: {reason}")
+    ran = result.testsRun - len(result.skipped)
+    sys.exit(77 if ran == 0 else 0 if result.wasSuccessful() else 1)
