@@ -37,14 +37,14 @@ struct Factors {
   T rate;    // lr / c1
   T spread;  // 1 / sqrt(c2)
   T eps;
-  bool skip;
+  T skip;    // 1 where the step is skipped; of type T, so that the struct has no padding to copy unwritten
 };
 
 template <class T>
 __device__ void form_factors(const Settings& settings, const double* control, T eps, Factors<T>* factors) {
   const double steps = control[kSteps], rate = control[kLearningRate];
   const double c1 = -expm1_of(steps * log_of(settings.beta1)), c2 = -expm1_of(steps * log_of(settings.beta2));
-  factors->skip = control[kSkip] != 0;
+  factors->skip = control[kSkip] != 0 ? T(1) : T(0);
   factors->clip = static_cast<T>(control[kClipFactor]);
   factors->beta1 = static_cast<T>(settings.beta1);
   factors->gain1 = static_cast<T>(1 - settings.beta1);
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   auto& factors = shared_storage<Factors<T>>();
   if (threadIdx.x == 0) form_factors(settings, control, eps, &factors);
   __syncthreads();
-  if (factors.skip) return;  // the same for all threads, after the only barrier
+  if (factors.skip != 0) return;  // the same for all threads, after the only barrier
   const Factors<T> f = factors;
   for_each_pack<T>(extent, [&](std::int64_t row, std::int64_t column, std::int64_t remaining) {
     const Pack<T> g = gradient.load(row, column, remaining);
