@@ -132,8 +132,8 @@ Status forward(const MseForward& args, Stream stream) {
   const Partials partials = partials_in(args.workspace, blocks);
   SCANTAPE_TRY(launch("mse_fwd_partial_kernel", mse_fwd_partial_kernel<T>,
                       dim3(static_cast<unsigned>(blocks)), dim3(kBlockThreads), 0, stream,
-                      extent_of(args.prediction), source<T>(args.prediction), source<T>(args.target),
-                      source<T>(args.mask), partials));
+                      extent_of(args.prediction), source<T>(args.prediction, true),
+                      source<T>(args.target, true), source<T>(args.mask, true), partials));
   return launch("mse_fwd_join_kernel", mse_fwd_join_kernel, dim3(1), dim3(kBlockThreads), 0, stream, blocks,
                 partials, args.loss.as<double>());
 }
@@ -147,15 +147,16 @@ Status backward(const MseBackward& args, Stream stream) {
     const int blocks = partial_blocks(args.prediction);
     const Partials partials = partials_in(args.workspace, blocks);
     SCANTAPE_TRY(launch("mse_bwd_count_kernel", mse_bwd_count_kernel<T>, dim3(static_cast<unsigned>(blocks)),
-                        dim3(kBlockThreads), 0, stream, extent, source<T>(args.mask), partials));
+                        dim3(kBlockThreads), 0, stream, extent, source<T>(args.mask, true), partials));
     SCANTAPE_TRY(launch("mse_bwd_join_count_kernel", mse_bwd_join_count_kernel, dim3(1), dim3(kBlockThreads),
                         0, stream, blocks, partials));
     counted = partials.counted;
   }
   const Grid grid = element_grid<T>(extent);
   return launch("mse_bwd_elementwise_kernel", mse_bwd_elementwise_kernel<T>, grid.grid, grid.block, 0, stream,
-                extent, source<T>(args.prediction), source<T>(args.target), source<T>(args.mask), counted,
-                args.d_loss.as<double>(), target<T>(args.d_prediction));
+                extent, source<T>(args.prediction, true), source<T>(args.target, true),
+                source<T>(args.mask, true), counted, args.d_loss.as<double>(),
+                target<T>(args.d_prediction, true));
 }
 
 constexpr const char* kMissing = "mse: no CUDA kernel for this dtype";

@@ -55,7 +55,8 @@ Status silu_forward(const SiluForward& args, Stream stream) noexcept {
     if (extent.rows == 0) return Status();
     const Grid grid = element_grid<T>(extent);
     return launch("silu_fwd_elementwise_kernel", silu_fwd_elementwise_kernel<T>, grid.grid, grid.block, 0,
-                  stream, extent, source<T>(args.x), target<T>(args.y));
+                  stream, extent, source<T>(args.x, extent.one_row()),
+                  target<T>(args.y, false, extent.one_row()));
   });
 }
 
@@ -67,7 +68,8 @@ Status silu_backward(const SiluBackward& args, Stream stream) noexcept {
     if (extent.rows == 0) return Status();
     const Grid grid = element_grid<T>(extent);
     return launch("silu_bwd_elementwise_kernel", silu_bwd_elementwise_kernel<T>, grid.grid, grid.block, 0,
-                  stream, extent, source<T>(args.x), source<T>(args.d_y), target<T>(args.d_x));
+                  stream, extent, source<T>(args.x, extent.one_row()), source<T>(args.d_y, extent.one_row()),
+                  target<T>(args.d_x, extent.one_row()));
   });
 }
 

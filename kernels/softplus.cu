@@ -56,7 +56,8 @@ Status softplus_forward(const SoftplusForward& args, Stream stream) noexcept {
     if (extent.rows == 0) return Status();
     const Grid grid = element_grid<T>(extent);
     return launch("softplus_fwd_elementwise_kernel", softplus_fwd_elementwise_kernel<T>, grid.grid,
-                  grid.block, 0, stream, extent, source<T>(args.x), target<T>(args.y));
+                  grid.block, 0, stream, extent, source<T>(args.x, extent.one_row()),
+                  target<T>(args.y, false, extent.one_row()));
   });
 }
 
@@ -68,7 +69,8 @@ Status softplus_backward(const SoftplusBackward& args, Stream stream) noexcept {
     if (extent.rows == 0) return Status();
     const Grid grid = element_grid<T>(extent);
     return launch("softplus_bwd_elementwise_kernel", softplus_bwd_elementwise_kernel<T>, grid.grid,
-                  grid.block, 0, stream, extent, source<T>(args.x), source<T>(args.d_y), target<T>(args.d_x));
+                  grid.block, 0, stream, extent, source<T>(args.x, extent.one_row()),
+                  source<T>(args.d_y, extent.one_row()), target<T>(args.d_x, extent.one_row()));
   });
 }
 

@@ -33,6 +33,8 @@ struct Grid {
 /// Rows and columns of an elementwise op.
 struct Extent {
   std::int64_t rows = 0, columns = 0;
+
+  bool one_row() const { return rows == 1; }
 };
 
 /// Blocks of kBlockThreads that cover an extent, a pack per thread along x and a row per thread along y.

@@ -43,14 +43,15 @@ struct Target {
 };
 
 template <class T>
-Target<T> target(const View& view, bool accumulate = false) noexcept {
-  const Source<T> rows = source<T>(view);
+Target<T> target(const View& view, bool accumulate = false, bool one_row = false) noexcept {
+  const Source<T> rows = source<T>(view, one_row);
   return Target<T>{const_cast<T*>(rows.data), rows.stride, rows.aligned, accumulate};
 }
 
 template <class T>
-Target<T> target(const Gradient& gradient) noexcept {
-  return gradient.wanted() ? target<T>(gradient.view, gradient.mode == WriteMode::accumulate) : Target<T>{};
+Target<T> target(const Gradient& gradient, bool one_row = false) noexcept {
+  return gradient.wanted() ? target<T>(gradient.view, gradient.mode == WriteMode::accumulate, one_row)
+                           : Target<T>{};
 }
 
 }  // namespace scantape::cuda

@@ -50,14 +50,15 @@ struct Source {
   }
 };
 
+/// `one_row`: a contiguous tensor that the kernel reads as one long row, whatever its shape.
 template <class T>
-Source<T> source(const ConstView& view) noexcept {
+Source<T> source(const ConstView& view, bool one_row = false) noexcept {
   Source<T> result;
   Rows rows;
   if (!view.present || !as_rows(view, &rows)) return result;
   result.data = view.as<T>();
   result.stride = rows.stride;
-  result.aligned = is_pack_aligned<T>(view.data, rows.count > 1 ? rows.stride : 0);
+  result.aligned = is_pack_aligned<T>(view.data, one_row || rows.count <= 1 ? 0 : rows.stride);
   return result;
 }
 
