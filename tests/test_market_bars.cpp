@@ -249,7 +249,8 @@ TEST(Bars, OutrightsAreToldFromSpreadsByTheirSymbol) {
 TEST(Bars, FoldersAreListedByNameAndNotBelow) {
   Folder folder;
   EXPECT_TRUE(fails([&] { find_data_files(folder.path()); }, Code::corrupt_data, {folder.path(), ".dbn"}));
-  EXPECT_TRUE(fails([&] { find_data_files(folder.path() + "/none"); }, Code::io, {"/none", "no such"}));
+  EXPECT_TRUE(
+      fails([&] { find_data_files(folder.path() + "/none"); }, Code::invalid_argument, {"/none", "no such"}));
   for (const char* name : {"b.dbn", "a.dbn.zst", "c.dbz", "d.txt", "e.dbn.frag"}) folder.write(name, {});
   std::filesystem::create_directory(folder.path() + "/below.dbn");
   folder.write("below.dbn/x.dbn", {});

@@ -653,6 +653,10 @@ TEST(Fitted, ATrainedModelMeetsTheSameAndNewBars) {
   EXPECT_TRUE(
       fails([&] { Dataset(store_of(bars), other); }, Code::corrupt_data, {"version 99", "version 1"}));
   other = trained.fitted();
+  other.scaler.std.pop_back();
+  EXPECT_TRUE(
+      fails([&] { Dataset(store_of(bars), other); }, Code::corrupt_data, {"22 means and 21 deviations"}));
+  other = trained.fitted();
   other.symbol = "ESZ9";
   EXPECT_TRUE(fails([&] { Dataset(store_of(bars), other); }, Code::invalid_argument, {"'ESZ9'", "6EH4"}));
   other = trained.fitted();

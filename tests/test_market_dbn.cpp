@@ -169,13 +169,13 @@ TEST(DbnDamage, Versions) {
   }
   Bytes file = raw_file(3, some_records(1));
   file[3] = 4;
-  EXPECT_TRUE(fails([&] { read_bytes(file); }, Code::unsupported, {"file.dbn", "DBN v4 is not supported"}));
+  EXPECT_TRUE(fails([&] { read_bytes(file); }, Code::corrupt_data, {"file.dbn", "DBN v4 is not supported"}));
 }
 
 TEST(DbnDamage, LegacyFilesHaveTheirOwnMessage) {
   Bytes file = {0x51, 0x2A, 0x4D, 0x18, 0x90, 0, 0, 0, 'D', 'B', 'Z', 1};
   file.resize(200, 0);
-  EXPECT_TRUE(fails([&] { read_bytes(file); }, Code::unsupported, {"file.dbn", "DBZ", "not supported"}));
+  EXPECT_TRUE(fails([&] { read_bytes(file); }, Code::corrupt_data, {"file.dbn", "DBZ", "not supported"}));
 }
 
 TEST(DbnDamage, MetadataLength) {

@@ -322,7 +322,7 @@ std::vector<std::string> find_data_files(const std::string& path) {
   if (fs::is_regular_file(path, error)) return {path};
   if (!fs::is_directory(path, error))
     throw Error(
-        Code::io,
+        Code::invalid_argument,
         fmt::format("{}: there is no such folder or file; wants a folder of .dbn or .dbn.zst files", path));
   std::vector<std::string> files;
   size_t legacy = 0;

@@ -111,7 +111,7 @@ struct BarStore {
 };
 
 /// The *.dbn and *.dbn.zst in a folder (not below it), sorted by name; a path of a file is taken as it is.
-/// Throws io or corrupt_data with a sentence where there is none.
+/// Throws invalid_argument where there is no such path, corrupt_data where the folder has no such file.
 std::vector<std::string> find_data_files(const std::string& path);
 
 /// Reads files and merges what overlaps by (instrument, publisher, time). Throws corrupt_data where there is

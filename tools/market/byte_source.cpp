@@ -122,7 +122,7 @@ void DecodedStream::sniff() {
   compressed_ = is_frame(magic);
   if (is_skippable(magic) && input_end_ >= 11 && std::memcmp(input_.data() + 8, "DBZ", 3) == 0)
     throw Error(
-        Code::unsupported,
+        Code::corrupt_data,
         fmt::format(
             "{}: is a DBZ file, the format before DBN (its first bytes are {}), which is not supported; "
             "convert it to DBN or download it again",

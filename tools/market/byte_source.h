@@ -34,8 +34,8 @@ std::unique_ptr<ByteSource> memory_source(std::span<const uint8_t> bytes);
 /// name.
 ///
 /// Memory: two buffers of 128 KiB and the window of zstd, which is bounded by kWindowLogMax.
-/// Errors: corrupt_data for damage, for anything behind the last frame that is not a frame, and, unless
-/// `allow_truncated`, for a stream that ends inside a frame; unsupported for the format before DBN (".dbz").
+/// Errors: corrupt_data for damage, for the format before DBN (".dbz"), for anything behind the last frame
+/// that is not a frame, and, unless `allow_truncated`, for a stream that ends inside a frame.
 class DecodedStream {
  public:
   /// 32 MiB. Every level of zstd up to 19 stays within 8 MiB; only `--long` and `--ultra` go beyond.

@@ -206,6 +206,10 @@ Dataset::Dataset(BarStore store, const Fitted& fitted, const std::string& symbol
     fail_data(
         fmt::format("the model was trained on version {} of the features, this program makes version {}",
                     fitted.features.version, feature_schema().version));
+  const size_t width = static_cast<size_t>(kFeatureCount);
+  if (fitted.scaler.mean.size() != width || fitted.scaler.std.size() != width)
+    fail_data(fmt::format("the model's scaler has {} means and {} deviations; wants {} each",
+                          fitted.scaler.mean.size(), fitted.scaler.std.size(), width));
   if (fitted.cadence != store.cadence)
     fail_data(fmt::format("the model was trained on bars of {}, the data has bars of {}",
                           market::name(fitted.cadence), market::name(store.cadence)));

@@ -151,9 +151,7 @@ void DbnReader::read_metadata() {
     warn_once(kLateMetadata, "has metadata, so it is read as a whole file and not as a fragment");
   metadata_.version = prelude[3];
   metadata_.length = load<uint32_t>(prelude.data() + 4);
-  if (metadata_.version == 4)
-    throw Error(Code::unsupported,
-                fmt::format("{}: DBN v4 is not supported (byte 3 is 04); wants version 1, 2 or 3", name_));
+  if (metadata_.version == 4) fail(name_, "DBN v4 is not supported (byte 3 is 04); wants version 1, 2 or 3");
   if (metadata_.version < 1 || metadata_.version > 3)
     fail(name_, fmt::format("byte 3 says DBN version {}; wants 1, 2 or 3", metadata_.version));
   const uint64_t length = metadata_.length;

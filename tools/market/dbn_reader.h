@@ -50,7 +50,7 @@ struct LiveMapping {
 /// the
 ///          size of the file. Every count in the file is checked against the bytes that are left before
 ///          memory is taken for it.
-/// Errors   corrupt_data and unsupported, naming the file, the record number and byte, what was found and
+/// Errors   corrupt_data, naming the file, the record number and byte, what was found and
 /// wanted;
 ///          io from the source.
 /// Threads  one reader, one thread; readers are independent of each other.

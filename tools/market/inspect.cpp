@@ -119,7 +119,7 @@ FileSummary inspect_file(const std::string& path, const InspectOptions& options)
   file.path = path;
   std::vector<std::string> own_warnings;
   SymbolTable symbols(reader.metadata(), path, own_warnings);
-  BarRules rules(path, reader.metadata().schema, options.cadence, false);
+  BarRules rules(path, reader.metadata().schema, options.cadence, options.sort);
   std::map<std::pair<uint32_t, std::string>, BarSummary> instruments;
   std::map<uint32_t, std::pair<uint32_t, BarSummary*>> cache;  // by id: the date it holds for, the entry
   FaultCounts faults;

@@ -50,6 +50,7 @@ struct InspectOptions {
   std::optional<int> fragment_version;
   std::optional<Cadence> cadence;
   bool allow_truncated = false;
+  bool sort = false;  // accept files in which the time of an instrument goes back
 };
 
 /// Reads one file to its end. Throws what DbnReader and BarRules throw.

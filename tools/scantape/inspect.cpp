@@ -57,6 +57,7 @@ void register_inspect(CLI::App& root) {
       ->check(CLI::IsMember({"1s", "1m", "1h", "1d", "eod"}));
   command->add_flag("--allow-truncated", options->allow_truncated,
                     "Keep the whole records of a file that was cut");
+  command->add_flag("--sort", options->sort, "Accept files in which the time of an instrument goes back");
   command->footer("Example:\n  scantape inspect --json data/glbx-mdp3-20240102.ohlcv-1m.dbn.zst");
   command->callback([=] {
     if (*fragment != 0) options->fragment_version = *fragment;
