@@ -52,7 +52,7 @@ Case adamw_case(std::int64_t n, const std::string& title, const Options& options
   };
   const auto state = [&](const char* name_of_state, const Fill& initial, ErrorRule rule) {
     return Output{.name = name_of_state, .shape = {n}, .cotangent = false, .zero = n == 0, .initial = initial,
-                  .rule = rule, .budget = {1e-14, 1e-6}};
+                  .rule = rule, .budget = {1e-14, n < 8 ? 1e-5 : 1e-6}};  // a few sums may all cancel
   };
   if (options.skip) {
     // A known start: whether anything moved can then be seen exactly.

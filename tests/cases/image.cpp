@@ -1,5 +1,6 @@
 #include "image.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -42,29 +43,24 @@ Image::Image(Image&& other) noexcept
 
 Image::~Image() { deallocate(device_, memory_); }
 
-template <class Visit>
-void Image::for_each_element(Visit visit) const {
-  const std::int64_t size = size_of(view_.dtype);
-  std::int64_t index = 0;
-  for (std::int64_t row = 0; row < rows_; ++row)
-    for (std::int64_t column = 0; column < row_length_; ++column)
-      visit(index++, (first_ + row * row_stride_ + column) * size);
+std::size_t Image::row_at(std::int64_t row) const noexcept {
+  return static_cast<std::size_t>((first_ + row * row_stride_) * size_of(view_.dtype));
 }
+
+std::size_t Image::row_bytes() const noexcept { return static_cast<std::size_t>(row_length_ * size_of(view_.dtype)); }
 
 void Image::write(const Values& values) {
   if (static_cast<std::int64_t>(values.size()) != view_.elements())
     throw Error(Code::invalid_argument, "a case fills " + scantape::name(view_.shape) + " with " +
                                             std::to_string(values.size()) + " values");
-  host_.assign(host_.size(), std::byte{0xFF});
-  for_each_element([&](std::int64_t index, std::int64_t at) {
-    const double value = values[static_cast<std::size_t>(index)];
-    if (view_.dtype == DType::f64) {
-      std::memcpy(host_.data() + at, &value, sizeof value);
-    } else {
-      const float narrow = static_cast<float>(value);
-      std::memcpy(host_.data() + at, &narrow, sizeof narrow);
-    }
-  });
+  std::fill(host_.begin(), host_.end(), std::byte{0xFF});
+  std::vector<float> narrow(static_cast<std::size_t>(row_length_));
+  for (std::int64_t row = 0; row < rows_; ++row) {
+    const double* from = values.data() + row * row_length_;
+    std::transform(from, from + row_length_, narrow.begin(), [](double value) { return static_cast<float>(value); });
+    const void* source = view_.dtype == DType::f64 ? static_cast<const void*>(from) : narrow.data();
+    std::memcpy(host_.data() + row_at(row), source, row_bytes());
+  }
   upload();
 }
 
@@ -83,49 +79,50 @@ void Image::fetch() {
 
 Values Image::values() const {
   Values values(static_cast<std::size_t>(view_.elements()));
-  for_each_element([&](std::int64_t index, std::int64_t at) {
-    double value = 0;
-    if (view_.dtype == DType::f64) {
-      std::memcpy(&value, host_.data() + at, sizeof value);
-    } else {
-      float narrow = 0;
-      std::memcpy(&narrow, host_.data() + at, sizeof narrow);
-      value = static_cast<double>(narrow);
-    }
-    values[static_cast<std::size_t>(index)] = value;
-  });
+  std::vector<float> narrow(static_cast<std::size_t>(row_length_));
+  for (std::int64_t row = 0; row < rows_; ++row) {
+    double* to = values.data() + row * row_length_;
+    void* target = view_.dtype == DType::f64 ? static_cast<void*>(to) : narrow.data();
+    std::memcpy(target, host_.data() + row_at(row), row_bytes());
+    if (view_.dtype == DType::f32) std::copy(narrow.begin(), narrow.end(), to);
+  }
   return values;
 }
 
 std::vector<std::byte> Image::bits() const {
-  const auto size = static_cast<std::size_t>(size_of(view_.dtype));
-  std::vector<std::byte> bits(static_cast<std::size_t>(view_.elements()) * size);
-  for_each_element([&](std::int64_t index, std::int64_t at) {
-    std::memcpy(bits.data() + static_cast<std::size_t>(index) * size, host_.data() + at, size);
-  });
+  std::vector<std::byte> bits;
+  bits.reserve(static_cast<std::size_t>(rows_) * row_bytes());
+  for (std::int64_t row = 0; row < rows_; ++row) {
+    const auto begin = host_.begin() + static_cast<std::ptrdiff_t>(row_at(row));
+    bits.insert(bits.end(), begin, begin + static_cast<std::ptrdiff_t>(row_bytes()));
+  }
   return bits;
 }
 
 std::string Image::guard_damage() const {
-  std::vector<bool> owned(host_.size(), false);
-  for_each_element([&](std::int64_t, std::int64_t at) {
-    for (std::int64_t byte = 0; byte < size_of(view_.dtype); ++byte) owned[static_cast<std::size_t>(at + byte)] = true;
-  });
-  for (std::size_t at = 0; at < host_.size(); ++at)
-    if (!owned[at] && host_[at] != std::byte{0xFF})
-      return "wrote outside the tensor, byte " +
-             std::to_string(static_cast<std::int64_t>(at) - first_ * size_of(view_.dtype)) + " from its start";
-  return {};
+  const auto damage_in = [this](std::size_t begin, std::size_t end) -> std::string {
+    for (std::size_t at = begin; at < end; ++at)
+      if (host_[at] != std::byte{0xFF})
+        return "wrote outside the tensor, byte " +
+               std::to_string(static_cast<std::int64_t>(at) - first_ * size_of(view_.dtype)) + " from its start";
+    return {};
+  };
+  std::size_t owned_up_to = 0;
+  for (std::int64_t row = 0; row < rows_; ++row) {
+    const std::string damage = damage_in(owned_up_to, row_at(row));
+    if (!damage.empty()) return damage;
+    owned_up_to = row_at(row) + row_bytes();
+  }
+  return damage_in(owned_up_to, host_.size());
 }
 
 std::string Image::element_damage() const {
-  std::string damage;
   const auto size = static_cast<std::size_t>(size_of(view_.dtype));
-  for_each_element([&](std::int64_t index, std::int64_t at) {
-    if (damage.empty() && std::memcmp(host_.data() + at, written_.data() + at, size) != 0)
-      damage = "changed element " + std::to_string(index);
-  });
-  return damage;
+  for (std::int64_t row = 0; row < rows_; ++row)
+    for (std::size_t at = row_at(row); at < row_at(row) + row_bytes(); at += size)
+      if (std::memcmp(host_.data() + at, written_.data() + at, size) != 0)
+        return "changed element " + std::to_string(row * row_length_ + static_cast<std::int64_t>((at - row_at(row)) / size));
+  return {};
 }
 
 }  // namespace scantape::cases

@@ -39,8 +39,9 @@ class Image {
 
  private:
   void upload();
-  template <class Visit>
-  void for_each_element(Visit visit) const;
+  /// The host bytes of one row.
+  std::size_t row_at(std::int64_t row) const noexcept;
+  std::size_t row_bytes() const noexcept;
 
   Device device_;
   View view_;

@@ -1,0 +1,337 @@
+/// The library against tests/oracle/fixtures: values and gradients that PyTorch computed from definitions of its own
+/// (tests/oracle/make_fixtures.py). In f64, on the CPU and, where there is one, on cuda.
+
+#include <cmath>
+#include <fstream>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "case_tests.h"
+#include "cases/compare.h"
+#include "scantape/adamw.h"
+#include "scantape/discretize.h"
+#include "scantape/grad_norm.h"
+#include "scantape/layer_norm.h"
+#include "scantape/mse.h"
+#include "scantape/projection.h"
+#include "scantape/scan.h"
+#include "scantape/silu.h"
+#include "scantape/softplus.h"
+#include "scantape/state_output.h"
+#include "scantape/tensor.h"
+
+namespace scantape {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kTolerance = 1e-10;
+
+json load(const std::string& op) {
+  std::ifstream file(std::string(SCANTAPE_TEST_SOURCE_DIR) + "/oracle/fixtures/" + op + ".json");
+  if (!file) throw Error(Code::io, "no fixture of " + op);
+  return json::parse(file);
+}
+
+Shape shape_of(const json& tensor) {
+  Shape shape;
+  for (const json& size : tensor.at("shape")) shape.append(size.get<std::int64_t>());
+  return shape;
+}
+
+/// The tensors of one fixture on a device: inputs and cotangents as written, targets for what is compared.
+class Fixture {
+ public:
+  Fixture(const json& fixture, Device device) : json_(fixture), device_(device) {}
+
+  Tensor input(const char* name) const { return tensor_of("inputs", name); }
+  Tensor cotangent(const char* name) const { return tensor_of("cotangents", name); }
+  double number(const char* name) const { return json_.at("options").at(name).get<double>(); }
+  std::string text(const char* name) const { return json_.at("options").at(name).get<std::string>(); }
+
+  /// A tensor of the shape that the fixture has for this output, to be compared at the end.
+  View output(const char* name, std::optional<Shape> shape = {}) {
+    const json& outputs = json_.at("outputs");
+    Tensor& tensor = outputs_[name];
+    tensor = Tensor::full(shape ? *shape : shape_of(outputs.at(name)), std::nan(""), DType::f64, device_);
+    return tensor.writable();
+  }
+  ConstView written(const char* name) const { return outputs_.at(name).view(); }
+  Gradient gradient(const char* name) {
+    if (!json_.at("gradients").contains(name)) return {};
+    gradients_[name] = Tensor::full(shape_of(json_["gradients"][name]), std::nan(""), DType::f64, device_);
+    return {gradients_[name].writable(), WriteMode::overwrite};
+  }
+
+  template <class Args>
+  void call(Status (*function)(const Args&, Stream) noexcept, std::int64_t (*size)(const Args&) noexcept, Args args) {
+    const std::int64_t bytes = size(args);
+    const Tensor room = Tensor::empty({bytes / 8 + 1}, DType::f64, device_);
+    args.workspace = {const_cast<void*>(room.view().data), bytes};
+    require(function(args, Stream{}));
+    require(synchronize(device_));
+  }
+
+  /// Compares every output and every gradient of the fixture; none may be missing.
+  void expect_equal(cases::ErrorRule rule = cases::ErrorRule::slice) const {
+    expect_equal("outputs", outputs_, rule);
+    expect_equal("gradients", gradients_, rule);
+  }
+
+ private:
+  Tensor tensor_of(const char* part, const char* name) const {
+    if (!json_.at(part).contains(name)) return {};
+    const json& tensor = json_[part][name];
+    return Tensor::from(shape_of(tensor), tensor.at("values").get<std::vector<double>>(), device_);
+  }
+  void expect_equal(const char* part, const std::map<std::string, Tensor>& got, cases::ErrorRule rule) const {
+    for (const auto& [name, want] : json_.at(part).items()) {
+      ASSERT_TRUE(got.count(name) == 1) << json_["name"] << ": nothing computed for " << name;
+      const double error = cases::relative_error(got.at(name).values<double>(), want.at("values").get<std::vector<double>>(),
+                                                 shape_of(want), DType::f64, rule);
+      EXPECT_TRUE(error <= kTolerance) << json_["name"] << " on " << scantape::name(device_) << ": " << part << " " << name
+                                       << " is off by " << error;
+    }
+  }
+
+  json json_;
+  Device device_;
+  std::map<std::string, Tensor> outputs_, gradients_;
+};
+
+ConstView view_of(const Tensor& tensor) { return tensor.present() ? tensor.view() : ConstView(); }
+
+/// Runs `body` for every fixture of the op on every device; there must be some.
+void for_each_fixture(const std::string& op, const std::function<void(Fixture&)>& body) {
+  const json document = load(op);
+  ASSERT_EQ(document.at("format_version"), 1);
+  ASSERT_FALSE(document.at("cases").empty());
+  for (const json& one : document["cases"])
+    for (const Device device : {kCpu, kCuda}) {
+      if (!is_available(device)) continue;
+      SCOPED_TRACE(op + ": " + one["name"].get<std::string>() + " on " + name(device));
+      Fixture fixture(one, device);
+      ASSERT_NO_THROW(body(fixture));
+    }
+}
+
+TEST(Fixtures, Projection) {
+  for_each_fixture("projection", [](Fixture& f) {
+    const Tensor x = f.input("x"), weight = f.input("weight"), bias = f.input("bias"), d_y = f.cotangent("y");
+    ProjectionBackward args;
+    args.x = x;
+    args.weight = weight;
+    args.bias = view_of(bias);
+    args.y = f.output("y");
+    f.call<ProjectionForward>(projection_forward, projection_forward_workspace, args);
+    args.d_y = d_y;
+    args.d_x = f.gradient("x");
+    args.d_weight = f.gradient("weight");
+    args.d_bias = f.gradient("bias");
+    f.call(projection_backward, projection_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+TEST(Fixtures, LayerNorm) {
+  for_each_fixture("layer_norm", [](Fixture& f) {
+    const Tensor x = f.input("x"), weight = f.input("weight"), bias = f.input("bias"), d_y = f.cotangent("y");
+    Shape statistics = x.shape();
+    statistics[statistics.rank() - 1] = 3;
+    Tensor saved = Tensor::empty(statistics, DType::f64, x.device());
+    LayerNormBackward args;
+    args.x = x;
+    args.weight = weight;
+    args.bias = bias;
+    args.eps = f.number("eps");
+    args.y = f.output("y");
+    args.statistics = saved.writable();
+    f.call<LayerNormForward>(layer_norm_forward, layer_norm_forward_workspace, args);
+    args.d_y = d_y;
+    args.d_x = f.gradient("x");
+    args.d_weight = f.gradient("weight");
+    args.d_bias = f.gradient("bias");
+    f.call(layer_norm_backward, layer_norm_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+TEST(Fixtures, Softplus) {
+  for_each_fixture("softplus", [](Fixture& f) {
+    const Tensor x = f.input("x"), d_y = f.cotangent("y");
+    SoftplusBackward args;
+    args.x = x;
+    args.y = f.output("y");
+    f.call<SoftplusForward>(softplus_forward, softplus_forward_workspace, args);
+    args.d_y = d_y;
+    args.d_x = f.gradient("x");
+    f.call(softplus_backward, softplus_backward_workspace, args);
+    f.expect_equal(cases::ErrorRule::element);
+  });
+}
+
+TEST(Fixtures, Silu) {
+  for_each_fixture("silu", [](Fixture& f) {
+    const Tensor x = f.input("x"), d_y = f.cotangent("y");
+    SiluBackward args;
+    args.x = x;
+    args.y = f.output("y");
+    f.call<SiluForward>(silu_forward, silu_forward_workspace, args);
+    args.d_y = d_y;
+    args.d_x = f.gradient("x");
+    f.call(silu_backward, silu_backward_workspace, args);
+    f.expect_equal(cases::ErrorRule::element);
+  });
+}
+
+DiscretizeMethod method_named(const std::string& wanted) {
+  for (const DiscretizeMethod method : {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler, DiscretizeMethod::bilinear,
+                                        DiscretizeMethod::euler})
+    if (wanted == name(method)) return method;
+  throw Error(Code::invalid_argument, "no method is named " + wanted);
+}
+
+TEST(Fixtures, Discretize) {
+  for_each_fixture("discretize", [](Fixture& f) {
+    const Tensor dt = f.input("dt"), A = f.input("A"), B = f.input("B");
+    const Tensor d_A_bar = f.cotangent("A_bar"), d_B_bar = f.cotangent("B_bar"), d_F = f.cotangent("F");
+    DiscretizeBackward args;
+    args.dt = dt;
+    args.A = A;
+    args.B = B;
+    args.method = method_named(f.text("method"));
+    args.A_bar = f.output("A_bar");
+    args.B_bar = f.output("B_bar");
+    args.F = f.output("F");
+    f.call<DiscretizeForward>(discretize_forward, discretize_forward_workspace, args);
+    args.d_A_bar = d_A_bar;
+    args.d_B_bar = d_B_bar;
+    args.d_F = d_F;
+    args.d_dt = f.gradient("dt");
+    args.d_A = f.gradient("A");
+    args.d_B = f.gradient("B");
+    f.call(discretize_backward, discretize_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+TEST(Fixtures, Scan) {
+  for_each_fixture("scan", [](Fixture& f) {
+    const Tensor a = f.input("a"), b = f.input("b"), h0 = f.input("h0");
+    const Tensor d_h = f.cotangent("h"), d_final_state = f.cotangent("final_state");
+    ScanBackward args;
+    args.a = a;
+    args.b = b;
+    args.h0 = view_of(h0);
+    args.h = f.output("h");
+    args.final_state = f.output("final_state");
+    f.call<ScanForward>(scan_forward, scan_forward_workspace, args);
+    args.d_h = view_of(d_h);
+    args.d_final_state = view_of(d_final_state);
+    args.d_a = f.gradient("a");
+    args.d_b = f.gradient("b");
+    args.d_h0 = f.gradient("h0");
+    f.call(scan_backward, scan_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+TEST(Fixtures, StateOutput) {
+  for_each_fixture("state_output", [](Fixture& f) {
+    const Tensor z = f.input("z"), u = f.input("u"), D = f.input("D"), residual = f.input("residual");
+    const Tensor d_out = f.cotangent("out");
+    StateOutputBackward args;
+    args.z = z;
+    args.u = u;
+    args.D = D;
+    args.residual = residual;
+    args.activation = f.text("activation") == "silu" ? Activation::silu : Activation::none;
+    args.out = f.output("out");
+    f.call<StateOutputForward>(state_output_forward, state_output_forward_workspace, args);
+    args.d_out = d_out;
+    args.d_z = f.gradient("z");
+    args.d_u = f.gradient("u");
+    args.d_D = f.gradient("D");
+    args.d_residual = f.gradient("residual");
+    f.call(state_output_backward, state_output_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+TEST(Fixtures, Mse) {
+  for_each_fixture("mse", [](Fixture& f) {
+    const Tensor prediction = f.input("prediction"), target = f.input("target"), mask = f.input("mask");
+    const Tensor d_loss = f.cotangent("loss");
+    MseBackward args;
+    args.prediction = prediction;
+    args.target = target;
+    args.mask = view_of(mask);
+    args.loss = f.output("loss");
+    f.call<MseForward>(mse_forward, mse_forward_workspace, args);
+    args.d_loss = d_loss;
+    args.d_prediction = f.gradient("prediction");
+    f.call(mse_backward, mse_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+void expect_follows(const Tensor& got, const json& want, const std::string& what) {
+  const double error = cases::relative_error(got.values<double>(), want.at("values").get<std::vector<double>>(),
+                                             shape_of(want), DType::f64, cases::ErrorRule::slice);
+  EXPECT_TRUE(error <= kTolerance) << what << " is off by " << error;
+}
+
+/// grad_norm and adamw together, as a training step calls them: twenty steps in a row, nothing set back between.
+void expect_run_follows(const json& run, Device device) {
+  const json& options = run.at("options");
+  Tensor parameter = Tensor::from(shape_of(run.at("start")), run["start"]["values"].get<std::vector<double>>(), device);
+  Tensor m = Tensor::zeros(parameter.shape(), DType::f64, device), v = m.clone();
+  std::vector<double> settings(kStepControls, 0.0);
+  settings[kLearningRate] = options.at("lr");
+  settings[kMaxNorm] = options.at("max_norm");
+  Tensor control = Tensor::from({kStepControls}, settings, device);
+  Fixture caller(run, device);
+  int step = 0;
+  for (const json& now : run.at("steps")) {
+    const std::string where = run["name"].get<std::string>() + ", step " + std::to_string(++step) + " on " + name(device);
+    const Tensor gradient = Tensor::from(parameter.shape(), now.at("gradient")["values"].get<std::vector<double>>(), device);
+    GradNorm norm;
+    norm.gradient = gradient;
+    norm.control = control.writable();
+    caller.call(grad_norm, grad_norm_workspace, norm);
+    AdamW args;
+    args.parameter = parameter.writable();
+    args.gradient = gradient;
+    args.first_moment = m.writable();
+    args.second_moment = v.writable();
+    args.control = control;
+    args.decayed_elements = run.at("decayed");
+    args.beta1 = options.at("beta1");
+    args.beta2 = options.at("beta2");
+    args.eps = options.at("eps");
+    args.weight_decay = options.at("weight_decay");
+    caller.call(adamw, adamw_workspace, args);
+    const double want_norm = now.at("norm");
+    const std::vector<double> scalars = control.values<double>();
+    EXPECT_TRUE(std::abs(scalars[kGradNorm] - want_norm) <= kTolerance * want_norm) << where;
+    EXPECT_EQ(scalars[kSteps], step) << where;
+    expect_follows(parameter, now.at("parameter"), where + ": parameter");
+    expect_follows(m, now.at("first_moment"), where + ": first moment");
+    expect_follows(v, now.at("second_moment"), where + ": second moment");
+  }
+  EXPECT_EQ(step, 20);
+}
+
+TEST(Fixtures, AdamW) {
+  const json document = load("adamw");
+  ASSERT_FALSE(document.at("cases").empty());
+  for (const json& run : document["cases"])
+    for (const Device device : {kCpu, kCuda})
+      if (is_available(device)) {
+        ASSERT_NO_THROW(expect_run_follows(run, device));
+      }
+}
+
+}  // namespace
+}  // namespace scantape
