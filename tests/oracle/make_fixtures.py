@@ -116,20 +116,24 @@ def silu():
 
 def discretize():
     def phi1(z):
-        # (exp(z) - 1) / z; by its series near 0, where the quotient loses digits.
+        # (exp(z) - 1) / z; by its series near 0, where the quotient loses digits. Not torch.expm1, whose gradient is
+        # formed as expm1(z) + 1 and so loses digits far below 0.
         near = torch.where(torch.abs(z) < 0.5, z, torch.zeros_like(z))
         series = torch.zeros_like(z)
         for k in range(20, -1, -1):
             series = series * near + 1.0 / math.factorial(k + 1)
         far = torch.where(torch.abs(z) < 0.5, torch.ones_like(z), z)
-        return torch.where(torch.abs(z) < 0.5, series, torch.expm1(far) / far)
+        return torch.where(torch.abs(z) < 0.5, series, (torch.exp(far) - 1) / far)
+
+    def exp_minus_1(z):
+        return torch.where(torch.abs(z) < 0.5, z * phi1(z), torch.exp(z) - 1)
 
     def model(dt, A, B, method):
         z = dt * A
         if method == "zoh":
-            a, F_, s = torch.exp(z), z * phi1(z), dt * phi1(z)
+            a, F_, s = torch.exp(z), exp_minus_1(z), dt * phi1(z)
         elif method == "exp_euler":
-            a, F_, s = torch.exp(z), z * phi1(z), dt
+            a, F_, s = torch.exp(z), exp_minus_1(z), dt
         elif method == "bilinear":
             a, F_, s = (1 + z / 2) / (1 - z / 2), z / (1 - z / 2), dt / (1 - z / 2)
         else:
