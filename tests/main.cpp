@@ -1,6 +1,7 @@
 /// The main of every test program. Exit codes: 0 all that ran passed, 1 something failed, 77 nothing ran.
-/// Skipped tests are named at the end, so that nothing passes by not running. Where the device is emulated, the emulator
-/// must first find the faults that were planted for it; if it does not, the program fails whatever its tests say.
+/// Skipped tests are named at the end, so that nothing passes by not running. Where the device is emulated,
+/// the emulator must first find the faults that were planted for it; if it does not, the program fails
+/// whatever its tests say.
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,13 @@
-/// Answers the call-backs that the compiler puts before each access of a kernel (-fsanitize=thread without its
-/// runtime): is the address one that a kernel may touch, was it written, and does a barrier lie between this access and
-/// the last one by another thread? And those of -fsanitize=alignment,bounds, which see what a compiler that splits a
-/// vector into its parts, or an array inside a struct, would hide.
+/// Answers the call-backs that the compiler puts before each access of a kernel (-fsanitize=thread without
+/// its runtime): is the address one that a kernel may touch, was it written, and does a barrier lie between
+/// this access and the last one by another thread? And those of -fsanitize=alignment,bounds, which see what a
+/// compiler that splits a vector into its parts, or an array inside a struct, would hide.
 ///
-/// Time in a block is a counter of finished barriers. A barrier of the block orders everything before it; a barrier of
-/// lanes orders what those lanes did, and what they had seen; a shuffle orders nothing.
+/// Time in a block is a counter of finished barriers. A barrier of the block orders everything before it; a
+/// barrier of lanes orders what those lanes did, and what they had seen; a shuffle orders nothing.
 
-#include <cstdio>
 #include <link.h>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -22,7 +22,9 @@ constexpr std::uintptr_t kPlaceRange = std::uintptr_t{1} << 27;
 
 void code_anchor() {}
 
-std::uintptr_t code_base() { return reinterpret_cast<std::uintptr_t>(&code_anchor) - kPlaceRange; }
+std::uintptr_t code_base() {
+  return reinterpret_cast<std::uintptr_t>(&code_anchor) - kPlaceRange;
+}
 
 const Region& device_region() {
   static const Region& region = DeviceMemory::instance().region();
@@ -37,7 +39,8 @@ int add_constant_segments(dl_phdr_info* info, std::size_t, void* data) {
   auto& segments = *static_cast<std::vector<Segment>*>(data);
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const auto& header = info->dlpi_phdr[i];
-    const bool constant = (header.p_type == PT_LOAD && (header.p_flags & PF_W) == 0) || header.p_type == PT_GNU_RELRO;
+    const bool constant =
+        (header.p_type == PT_LOAD && (header.p_flags & PF_W) == 0) || header.p_type == PT_GNU_RELRO;
     if (!constant) continue;
     const std::uintptr_t start = info->dlpi_addr + header.p_vaddr;
     segments.push_back({start, start + header.p_memsz});
@@ -52,7 +55,8 @@ bool is_constant_data(std::uintptr_t address) {
   static thread_local std::vector<Segment> segments;
   if (segments.empty()) dl_iterate_phdr(add_constant_segments, &segments);
   bool found = false;
-  for (const Segment& segment : segments) found = found || (address >= segment.start && address < segment.end);
+  for (const Segment& segment : segments)
+    found = found || (address >= segment.start && address < segment.end);
   running_worker = worker;
   return found;
 }
@@ -64,11 +68,14 @@ std::uint32_t packed_place(std::uintptr_t return_address) {
   return distance < 2 * kPlaceRange ? static_cast<std::uint32_t>(distance) << 4 : 0;
 }
 
-std::uintptr_t unpacked_place(std::uint32_t place) { return place >> 4 == 0 ? 0 : code_base() + (place >> 4); }
+std::uintptr_t unpacked_place(std::uint32_t place) {
+  return place >> 4 == 0 ? 0 : code_base() + (place >> 4);
+}
 
-/// True where `earlier` happened before what the current lane does now: in an earlier launch (or, for shared memory,
-/// an earlier block), before a barrier that both passed, or by itself.
-__attribute__((always_inline)) inline bool Worker::ordered(const Access& earlier, std::uint32_t first_serial) const {
+/// True where `earlier` happened before what the current lane does now: in an earlier launch (or, for shared
+/// memory, an earlier block), before a barrier that both passed, or by itself.
+__attribute__((always_inline)) inline bool Worker::ordered(const Access& earlier,
+                                                           std::uint32_t first_serial) const {
   const std::uint32_t serial = earlier.owner >> 5;
   if (serial < first_serial) return true;
   if (serial != serial_) return false;
@@ -108,7 +115,8 @@ inline void Worker::note_read(Cell& cell, unsigned bytes, std::uint32_t first_se
 }
 
 template <bool kIsWrite>
-__attribute__((always_inline)) inline void Worker::check(std::uintptr_t address, std::size_t bytes, bool aligned, std::uintptr_t return_address) {
+__attribute__((always_inline)) inline void Worker::check(std::uintptr_t address, std::size_t bytes,
+                                                         bool aligned, std::uintptr_t return_address) {
   const Region* region = &shared_;
   std::uint32_t first_serial = serial_;
   if (!shared_.contains(address)) {
@@ -125,11 +133,13 @@ __attribute__((always_inline)) inline void Worker::check(std::uintptr_t address,
     record(FaultKind::endless, words_of(current_) + " runs on and on, at " + place, std::move(here));
     abandon();
   }
-  if (aligned && address % bytes != 0) [[unlikely]] misaligned(address, bytes, kIsWrite, return_address);
+  if (aligned && address % bytes != 0) [[unlikely]]
+    misaligned(address, bytes, kIsWrite, return_address);
 
   const std::size_t offset = address - region->base;
   std::uint8_t* const state = region->state + offset;
-  if (offset + bytes > region->bytes) [[unlikely]] bad_state(address, bytes, *region, kIsWrite, return_address);
+  if (offset + bytes > region->bytes) [[unlikely]]
+    bad_state(address, bytes, *region, kIsWrite, return_address);
   bool written = true, accessible = true;
   for (std::size_t i = 0; i < bytes; ++i) {
     written = written && state[i] == kWritten;
@@ -163,7 +173,8 @@ __attribute__((always_inline)) inline void Worker::check(std::uintptr_t address,
   }
 }
 
-void Worker::check_elsewhere(std::uintptr_t address, std::size_t bytes, bool write, std::uintptr_t return_address) {
+void Worker::check_elsewhere(std::uintptr_t address, std::size_t bytes, bool write,
+                             std::uintptr_t return_address) {
   // The kernel's arguments, what a thread knows of itself, constants.
   const auto arguments = reinterpret_cast<std::uintptr_t>(launch_->call.arguments);
   const auto within = [&](const void* start, std::size_t size) {
@@ -195,14 +206,14 @@ void Worker::check_elsewhere(std::uintptr_t address, std::size_t bytes, bool wri
   abandon();
 }
 
-
 void Worker::bad_alignment(std::uintptr_t address, std::size_t alignment, const char* type, Place place) {
   running_worker = nullptr;
   char words[64];
-  std::snprintf(words, sizeof(words), " at address 0x%zx, wants a multiple of %zu", static_cast<std::size_t>(address),
-                alignment);
+  std::snprintf(words, sizeof(words), " at address 0x%zx, wants a multiple of %zu",
+                static_cast<std::size_t>(address), alignment);
   record(FaultKind::misaligned,
-         words_of(current_) + " uses a " + type + words + ", at " + place.file + ":" + std::to_string(place.line),
+         words_of(current_) + " uses a " + type + words + ", at " + place.file + ":" +
+             std::to_string(place.line),
          site(current_, place.file, place.line));
   abandon();
 }
@@ -210,22 +221,24 @@ void Worker::bad_alignment(std::uintptr_t address, std::size_t alignment, const 
 void Worker::bad_index(std::int64_t index, const char* type, Place place) {
   running_worker = nullptr;
   record(FaultKind::out_of_bounds,
-         words_of(current_) + " uses index " + std::to_string(index) + " of an array " + type + ", at " + place.file +
-             ":" + std::to_string(place.line),
+         words_of(current_) + " uses index " + std::to_string(index) + " of an array " + type + ", at " +
+             place.file + ":" + std::to_string(place.line),
          site(current_, place.file, place.line));
   abandon();
 }
 
 }  // namespace scantape::emulator
 
-// ---- the compiler's call-backs ---------------------------------------------------------------------------------
+// ---- the compiler's call-backs
+// ---------------------------------------------------------------------------------
 
 namespace {
 
 using scantape::emulator::running_worker;
 
 template <bool kIsWrite>
-__attribute__((always_inline)) inline void access(void* address, std::size_t bytes, bool aligned, void* caller) {
+__attribute__((always_inline)) inline void access(void* address, std::size_t bytes, bool aligned,
+                                                  void* caller) {
   if (running_worker == nullptr) return;
   running_worker->check<kIsWrite>(reinterpret_cast<std::uintptr_t>(address), bytes, aligned,
                                   reinterpret_cast<std::uintptr_t>(caller));
@@ -256,15 +269,17 @@ void __tsan_func_exit() {}
 void __tsan_vptr_read(void**) {}
 void __tsan_vptr_update(void**, void*) {}
 
-#define SCANTAPE_ACCESS(name, bytes, is_write, aligned) \
-  void name(void* address);                             \
-  void name(void* address) { access<is_write>(address, bytes, aligned, SCANTAPE_CALLER); }
-#define SCANTAPE_ACCESSES(bytes)                                         \
-  SCANTAPE_ACCESS(__tsan_read##bytes, bytes, false, true)                \
-  SCANTAPE_ACCESS(__tsan_write##bytes, bytes, true, true)                \
-  SCANTAPE_ACCESS(__tsan_volatile_read##bytes, bytes, false, true)       \
-  SCANTAPE_ACCESS(__tsan_volatile_write##bytes, bytes, true, true)       \
-  SCANTAPE_ACCESS(__tsan_unaligned_read##bytes, bytes, false, false)     \
+#define SCANTAPE_ACCESS(name, bytes, is_write, aligned)         \
+  void name(void* address);                                     \
+  void name(void* address) {                                    \
+    access<is_write>(address, bytes, aligned, SCANTAPE_CALLER); \
+  }
+#define SCANTAPE_ACCESSES(bytes)                                     \
+  SCANTAPE_ACCESS(__tsan_read##bytes, bytes, false, true)            \
+  SCANTAPE_ACCESS(__tsan_write##bytes, bytes, true, true)            \
+  SCANTAPE_ACCESS(__tsan_volatile_read##bytes, bytes, false, true)   \
+  SCANTAPE_ACCESS(__tsan_volatile_write##bytes, bytes, true, true)   \
+  SCANTAPE_ACCESS(__tsan_unaligned_read##bytes, bytes, false, false) \
   SCANTAPE_ACCESS(__tsan_unaligned_write##bytes, bytes, true, false)
 SCANTAPE_ACCESSES(1)
 SCANTAPE_ACCESSES(2)
@@ -274,38 +289,48 @@ SCANTAPE_ACCESSES(16)
 
 void __tsan_read_range(void* address, unsigned long bytes);
 void __tsan_write_range(void* address, unsigned long bytes);
-void __tsan_read_range(void* address, unsigned long bytes) { access_range<false>(address, bytes, SCANTAPE_CALLER); }
-void __tsan_write_range(void* address, unsigned long bytes) { access_range<true>(address, bytes, SCANTAPE_CALLER); }
+void __tsan_read_range(void* address, unsigned long bytes) {
+  access_range<false>(address, bytes, SCANTAPE_CALLER);
+}
+void __tsan_write_range(void* address, unsigned long bytes) {
+  access_range<true>(address, bytes, SCANTAPE_CALLER);
+}
 
 // Atomics of host code that stands beside the kernels. Kernels have none (nvcc refuses std::atomic in them).
-#define SCANTAPE_ATOMIC(bits, T)                                                                              \
-  T __tsan_atomic##bits##_load(const volatile T* a, int);                                                     \
-  T __tsan_atomic##bits##_load(const volatile T* a, int) { return __atomic_load_n(a, __ATOMIC_SEQ_CST); }     \
-  void __tsan_atomic##bits##_store(volatile T* a, T v, int);                                                  \
-  void __tsan_atomic##bits##_store(volatile T* a, T v, int) { __atomic_store_n(a, v, __ATOMIC_SEQ_CST); }     \
-  SCANTAPE_ATOMIC_CHANGE(bits, T, exchange, __atomic_exchange_n)                                              \
-  SCANTAPE_ATOMIC_CHANGE(bits, T, fetch_add, __atomic_fetch_add)                                              \
-  SCANTAPE_ATOMIC_CHANGE(bits, T, fetch_sub, __atomic_fetch_sub)                                              \
-  SCANTAPE_ATOMIC_CHANGE(bits, T, fetch_and, __atomic_fetch_and)                                              \
-  SCANTAPE_ATOMIC_CHANGE(bits, T, fetch_or, __atomic_fetch_or)                                                \
-  SCANTAPE_ATOMIC_CHANGE(bits, T, fetch_xor, __atomic_fetch_xor)                                              \
-  SCANTAPE_ATOMIC_CHANGE(bits, T, fetch_nand, __atomic_fetch_nand)                                            \
-  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* a, T* expected, T v, int, int);               \
-  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* a, T* expected, T v, int, int) {              \
-    return __atomic_compare_exchange_n(a, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);            \
-  }                                                                                                           \
-  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* a, T* expected, T v, int, int);                 \
-  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* a, T* expected, T v, int, int) {                \
-    return __atomic_compare_exchange_n(a, expected, v, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);             \
-  }                                                                                                           \
-  T __tsan_atomic##bits##_compare_exchange_val(volatile T* a, T expected, T v, int, int);                     \
-  T __tsan_atomic##bits##_compare_exchange_val(volatile T* a, T expected, T v, int, int) {                    \
-    __atomic_compare_exchange_n(a, &expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                  \
-    return expected;                                                                                          \
+#define SCANTAPE_ATOMIC(bits, T)                                                                   \
+  T __tsan_atomic##bits##_load(const volatile T* a, int);                                          \
+  T __tsan_atomic##bits##_load(const volatile T* a, int) {                                         \
+    return __atomic_load_n(a, __ATOMIC_SEQ_CST);                                                   \
+  }                                                                                                \
+  void __tsan_atomic##bits##_store(volatile T* a, T v, int);                                       \
+  void __tsan_atomic##bits##_store(volatile T* a, T v, int) {                                      \
+    __atomic_store_n(a, v, __ATOMIC_SEQ_CST);                                                      \
+  }                                                                                                \
+  SCANTAPE_ATOMIC_CHANGE(bits, T, exchange, __atomic_exchange_n)                                   \
+  SCANTAPE_ATOMIC_CHANGE(bits, T, fetch_add, __atomic_fetch_add)                                   \
+  SCANTAPE_ATOMIC_CHANGE(bits, T, fetch_sub, __atomic_fetch_sub)                                   \
+  SCANTAPE_ATOMIC_CHANGE(bits, T, fetch_and, __atomic_fetch_and)                                   \
+  SCANTAPE_ATOMIC_CHANGE(bits, T, fetch_or, __atomic_fetch_or)                                     \
+  SCANTAPE_ATOMIC_CHANGE(bits, T, fetch_xor, __atomic_fetch_xor)                                   \
+  SCANTAPE_ATOMIC_CHANGE(bits, T, fetch_nand, __atomic_fetch_nand)                                 \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* a, T* expected, T v, int, int);    \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* a, T* expected, T v, int, int) {   \
+    return __atomic_compare_exchange_n(a, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  }                                                                                                \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* a, T* expected, T v, int, int);      \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* a, T* expected, T v, int, int) {     \
+    return __atomic_compare_exchange_n(a, expected, v, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);  \
+  }                                                                                                \
+  T __tsan_atomic##bits##_compare_exchange_val(volatile T* a, T expected, T v, int, int);          \
+  T __tsan_atomic##bits##_compare_exchange_val(volatile T* a, T expected, T v, int, int) {         \
+    __atomic_compare_exchange_n(a, &expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);       \
+    return expected;                                                                               \
   }
 #define SCANTAPE_ATOMIC_CHANGE(bits, T, name, builtin)      \
   T __tsan_atomic##bits##_##name(volatile T* a, T v, int);  \
-  T __tsan_atomic##bits##_##name(volatile T* a, T v, int) { return builtin(a, v, __ATOMIC_SEQ_CST); }
+  T __tsan_atomic##bits##_##name(volatile T* a, T v, int) { \
+    return builtin(a, v, __ATOMIC_SEQ_CST);                 \
+  }
 SCANTAPE_ATOMIC(8, unsigned char)
 SCANTAPE_ATOMIC(16, unsigned short)
 SCANTAPE_ATOMIC(32, unsigned int)
@@ -313,7 +338,9 @@ SCANTAPE_ATOMIC(64, unsigned long)
 
 void __tsan_atomic_thread_fence(int);
 void __tsan_atomic_signal_fence(int);
-void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_thread_fence(int) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
 void __tsan_atomic_signal_fence(int) {}
 
 }  // extern "C"

@@ -1,5 +1,5 @@
-/// Matrix products of the emulated cuBLASLt. Matrices must lie in one live device allocation each, and what is read
-/// must have been written: the products themselves are not watched by the access checks.
+/// Matrix products of the emulated cuBLASLt. Matrices must lie in one live device allocation each, and what
+/// is read must have been written: the products themselves are not watched by the access checks.
 
 #include <cublasLt.h>
 
@@ -117,7 +117,9 @@ bool read_value(const void* value, std::size_t bytes, T* result) {
   return true;
 }
 
-std::size_t size_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 8; }
+std::size_t size_of(cudaDataType_t type) {
+  return type == CUDA_R_32F ? 4 : 8;
+}
 
 struct Operand {
   const char* name;
@@ -141,12 +143,14 @@ std::string check_shapes(const cublasLtMatmulDescOpaque_t& description, const cu
   for (const auto* layout : {&a, &b, &c, &d}) {
     if (layout->type != description.type) return "a matrix is not of the type of the product";
   }
-  const std::uint64_t m = description.transpose_a ? a.columns : a.rows, k = description.transpose_a ? a.rows : a.columns;
+  const std::uint64_t m = description.transpose_a ? a.columns : a.rows,
+                      k = description.transpose_a ? a.rows : a.columns;
   const std::uint64_t n = description.transpose_b ? b.rows : b.columns;
   const std::uint64_t other_k = description.transpose_b ? b.columns : b.rows;
   if (k != other_k || c.rows != m || c.columns != n || d.rows != m || d.columns != n) {
-    return "column-major A " + shape_of(a) + (description.transpose_a ? "^T" : "") + " times B " + shape_of(b) +
-           (description.transpose_b ? "^T" : "") + " does not give C " + shape_of(c) + " and D " + shape_of(d);
+    return "column-major A " + shape_of(a) + (description.transpose_a ? "^T" : "") + " times B " +
+           shape_of(b) + (description.transpose_b ? "^T" : "") + " does not give C " + shape_of(c) +
+           " and D " + shape_of(d);
   }
   return "";
 }
@@ -160,7 +164,8 @@ std::string check_operand(const Operand& operand, std::uint64_t alignment, bool 
   std::string problem = memory.check_range(operand.data, operand.bytes());
   if (!problem.empty()) return std::string(operand.name) + ": " + problem;
   const std::size_t element = size_of(operand.layout->type);
-  const bool steps_fit = operand.layout->columns <= 1 || operand.step_bytes() % alignment == 0 || alignment <= element;
+  const bool steps_fit =
+      operand.layout->columns <= 1 || operand.step_bytes() % alignment == 0 || alignment <= element;
   if (operand.first() % alignment != 0 || operand.first() % element != 0 || !steps_fit) {
     return std::string(operand.name) + " is not aligned to the " + std::to_string(alignment) +
            " bytes that its algorithm was asked for";
@@ -177,8 +182,8 @@ std::string check_operand(const Operand& operand, std::uint64_t alignment, bool 
 
 /// Sums over k from first to last in T, one column of D after the other.
 template <class T>
-void multiply(const cublasLtMatmulDescOpaque_t& description, T alpha, const Operand& a, const Operand& b, T beta,
-              const Operand& c, T* d, const cublasLtMatrixLayoutOpaque_t& d_layout) {
+void multiply(const cublasLtMatmulDescOpaque_t& description, T alpha, const Operand& a, const Operand& b,
+              T beta, const Operand& c, T* d, const cublasLtMatrixLayoutOpaque_t& d_layout) {
   const std::size_t m = d_layout.rows, n = d_layout.columns;
   const std::size_t k = description.transpose_a ? a.layout->rows : a.layout->columns;
   const auto* a_data = static_cast<const T*>(a.data);
@@ -244,33 +249,48 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
   const StatusName* const entry = find(status);
   return entry == nullptr ? "unknown status" : entry->name;
 }
-const char* cublasGetStatusString(cublasStatus_t status) { return cublasLtGetStatusString(status); }
-const char* cublasGetStatusName(cublasStatus_t status) { return cublasLtGetStatusName(status); }
+const char* cublasGetStatusString(cublasStatus_t status) {
+  return cublasLtGetStatusString(status);
+}
+const char* cublasGetStatusName(cublasStatus_t status) {
+  return cublasLtGetStatusName(status);
+}
 
-cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { return create(handle, cublasLtContext{}); }
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return destroy(handle); }
-std::size_t cublasLtGetVersion() { return 120400; }
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  return create(handle, cublasLtContext{});
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  return destroy(handle);
+}
+std::size_t cublasLtGetVersion() {
+  return 120400;
+}
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* description, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
   const bool f32 = compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F;
   const bool f64 = compute == CUBLAS_COMPUTE_64F && scale == CUDA_R_64F;
   if (!f32 && !f64) {
-    return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "the emulator multiplies f32 in f32 and f64 in f64, nothing else");
+    return refuse(CUBLAS_STATUS_NOT_SUPPORTED,
+                  "the emulator multiplies f32 in f32 and f64 in f64, nothing else");
   }
   cublasLtMatmulDescOpaque_t value;
   value.type = scale;
   return create(description, value);
 }
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) { return destroy(description); }
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) {
+  return destroy(description);
+}
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
                                               cublasLtMatmulDescAttributes_t attribute, const void* value,
                                               std::size_t bytes) {
   if (!is_live(description)) return refuse(CUBLAS_STATUS_INVALID_VALUE, "this is not a live description");
   std::int32_t operation = 0;
-  const bool is_transpose = attribute == CUBLASLT_MATMUL_DESC_TRANSA || attribute == CUBLASLT_MATMUL_DESC_TRANSB;
-  if (!is_transpose) return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "of a product only the transposes can be set");
+  const bool is_transpose =
+      attribute == CUBLASLT_MATMUL_DESC_TRANSA || attribute == CUBLASLT_MATMUL_DESC_TRANSB;
+  if (!is_transpose)
+    return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "of a product only the transposes can be set");
   if (!read_value(value, bytes, &operation) || (operation != CUBLAS_OP_N && operation != CUBLAS_OP_T)) {
     return refuse(CUBLAS_STATUS_INVALID_VALUE, "a transpose is CUBLAS_OP_N or CUBLAS_OP_T");
   }
@@ -279,30 +299,35 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type, std::uint64_t rows,
-                                          std::uint64_t columns, std::int64_t leading_dimension) {
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+                                          std::uint64_t rows, std::uint64_t columns,
+                                          std::int64_t leading_dimension) {
   if (type != CUDA_R_32F && type != CUDA_R_64F) {
     return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "the emulator knows matrices of f32 and f64");
   }
   constexpr std::uint64_t kLargest = std::uint64_t{1} << 31;
   if (rows == 0 || columns == 0 || rows >= kLargest || columns >= kLargest || leading_dimension < 1 ||
       static_cast<std::uint64_t>(leading_dimension) < rows) {
-    return refuse(CUBLAS_STATUS_INVALID_VALUE, "a matrix [" + std::to_string(rows) + ", " + std::to_string(columns) +
-                                                   "] cannot have its columns " + std::to_string(leading_dimension) +
-                                                   " apart");
+    return refuse(CUBLAS_STATUS_INVALID_VALUE, "a matrix [" + std::to_string(rows) + ", " +
+                                                   std::to_string(columns) + "] cannot have its columns " +
+                                                   std::to_string(leading_dimension) + " apart");
   }
   return create(layout, cublasLtMatrixLayoutOpaque_t{type, rows, columns, leading_dimension});
 }
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) { return destroy(layout); }
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  return destroy(layout);
+}
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
   return create(preference, cublasLtMatmulPreferenceOpaque_t{});
 }
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) { return destroy(preference); }
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  return destroy(preference);
+}
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
-                                                    std::size_t bytes) {
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, std::size_t bytes) {
   if (!is_live(preference)) return refuse(CUBLAS_STATUS_INVALID_VALUE, "this is not a live preference");
   bool good = false;
   switch (attribute) {
@@ -333,8 +358,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulPreference_t preference, int requested,
                                               cublasLtMatmulHeuristicResult_t results[], int* returned) {
   if (!is_live(handle)) return refuse(CUBLAS_STATUS_NOT_INITIALIZED, "this is not a live handle");
-  if (!is_live(description) || !is_live(a) || !is_live(b) || !is_live(c) || !is_live(d) || !is_live(preference) ||
-      requested < 1 || results == nullptr || returned == nullptr) {
+  if (!is_live(description) || !is_live(a) || !is_live(b) || !is_live(c) || !is_live(d) ||
+      !is_live(preference) || requested < 1 || results == nullptr || returned == nullptr) {
     return refuse(CUBLAS_STATUS_INVALID_VALUE, "the heuristic was given something that is not alive");
   }
   const std::string problem = check_shapes(*description, *a, *b, *c, *d);
@@ -352,11 +377,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 }
 
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
-                                                    cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
-                                                    std::size_t bytes, std::size_t* written) {
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void* value, std::size_t bytes, std::size_t* written) {
   if (algorithm == nullptr || algorithm->data[0] != kAlgorithmMark || value == nullptr ||
       bytes != sizeof(std::int32_t)) {
-    return refuse(CUBLAS_STATUS_INVALID_VALUE, "not an algorithm of the heuristic, or a value of the wrong size");
+    return refuse(CUBLAS_STATUS_INVALID_VALUE,
+                  "not an algorithm of the heuristic, or a value of the wrong size");
   }
   // No split over k, no reduction scheme, number 0 of one.
   const std::int32_t answer = attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? 1 : 0;
@@ -369,11 +395,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
                               cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
                               cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t* algorithm, void* workspace, std::size_t workspace_bytes,
-                              cudaStream_t stream) {
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace,
+                              std::size_t workspace_bytes, cudaStream_t stream) {
   if (!is_live(handle)) return refuse(CUBLAS_STATUS_NOT_INITIALIZED, "this is not a live handle");
-  if (!is_live(description) || !is_live(a_layout) || !is_live(b_layout) || !is_live(c_layout) || !is_live(d_layout) ||
-      alpha == nullptr || beta == nullptr || !is_stream(stream)) {
+  if (!is_live(description) || !is_live(a_layout) || !is_live(b_layout) || !is_live(c_layout) ||
+      !is_live(d_layout) || alpha == nullptr || beta == nullptr || !is_stream(stream)) {
     return refuse(CUBLAS_STATUS_INVALID_VALUE, "the product was given something that is not alive");
   }
   const DeviceMemory& memory = DeviceMemory::instance();
@@ -386,13 +412,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   }
   std::string problem = check_shapes(*description, *a_layout, *b_layout, *c_layout, *d_layout);
   if (!problem.empty()) return refuse(CUBLAS_STATUS_INVALID_VALUE, problem);
-  const std::uint64_t transposes = (description->transpose_a ? 1u : 0u) | (description->transpose_b ? 2u : 0u);
+  const std::uint64_t transposes =
+      (description->transpose_a ? 1u : 0u) | (description->transpose_b ? 2u : 0u);
   if (algorithm == nullptr || algorithm->data[0] != kAlgorithmMark ||
-      algorithm->data[1] != static_cast<std::uint64_t>(description->type) || algorithm->data[2] != transposes) {
-    return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "the algorithm is not one that the heuristic gave for this product");
+      algorithm->data[1] != static_cast<std::uint64_t>(description->type) ||
+      algorithm->data[2] != transposes) {
+    return refuse(CUBLAS_STATUS_NOT_SUPPORTED,
+                  "the algorithm is not one that the heuristic gave for this product");
   }
   const bool reads_c = !is_zero(description->type, beta);
-  const Operand operands[4] = {{"A", a, a_layout}, {"B", b, b_layout}, {"C", c, c_layout}, {"D", d, d_layout}};
+  const Operand operands[4] = {
+      {"A", a, a_layout}, {"B", b, b_layout}, {"C", c, c_layout}, {"D", d, d_layout}};
   for (int i = 0; i < 4; ++i) {
     if (i == 2 && !reads_c && c == nullptr) continue;
     problem = check_operand(operands[i], algorithm->data[3 + i], i < 2 || (i == 2 && reads_c));

@@ -1,12 +1,12 @@
 #include "executor.h"
 
+#include <sys/mman.h>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <stdexcept>
-#include <sys/mman.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -44,7 +44,9 @@ constexpr std::size_t kSharedPages = 512 * 1024;
 /// Thrown through threads that wait when their block ends early.
 struct Unwind {};
 
-std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+std::size_t round_up(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 
 constinit thread_local Worker* worker_of_thread = nullptr;
 
@@ -54,35 +56,52 @@ std::string text_of(const uint3& index) {
   return text;
 }
 
-std::string text_of(Place place) { return std::string(place.file) + ":" + std::to_string(place.line); }
+std::string text_of(Place place) {
+  return std::string(place.file) + ":" + std::to_string(place.line);
+}
 
 const char* name_of(Meeting meeting) {
   switch (meeting) {
-    case Meeting::none: return "nothing";
-    case Meeting::barrier: return "__syncthreads";
-    case Meeting::barrier_or: return "__syncthreads_or";
-    case Meeting::barrier_and: return "__syncthreads_and";
-    case Meeting::barrier_count: return "__syncthreads_count";
-    case Meeting::warp_barrier: return "__syncwarp";
-    case Meeting::shuffle_index: return "__shfl_sync";
-    case Meeting::shuffle_up: return "__shfl_up_sync";
-    case Meeting::shuffle_down: return "__shfl_down_sync";
-    case Meeting::shuffle_xor: return "__shfl_xor_sync";
-    case Meeting::ballot: return "__ballot_sync";
-    case Meeting::any: return "__any_sync";
-    case Meeting::all: return "__all_sync";
+    case Meeting::none:
+      return "nothing";
+    case Meeting::barrier:
+      return "__syncthreads";
+    case Meeting::barrier_or:
+      return "__syncthreads_or";
+    case Meeting::barrier_and:
+      return "__syncthreads_and";
+    case Meeting::barrier_count:
+      return "__syncthreads_count";
+    case Meeting::warp_barrier:
+      return "__syncwarp";
+    case Meeting::shuffle_index:
+      return "__shfl_sync";
+    case Meeting::shuffle_up:
+      return "__shfl_up_sync";
+    case Meeting::shuffle_down:
+      return "__shfl_down_sync";
+    case Meeting::shuffle_xor:
+      return "__shfl_xor_sync";
+    case Meeting::ballot:
+      return "__ballot_sync";
+    case Meeting::any:
+      return "__any_sync";
+    case Meeting::all:
+      return "__all_sync";
   }
   return "nothing";
 }
 
-bool is_block_meeting(Meeting meeting) { return meeting >= Meeting::barrier && meeting <= Meeting::barrier_count; }
+bool is_block_meeting(Meeting meeting) {
+  return meeting >= Meeting::barrier && meeting <= Meeting::barrier_count;
+}
 
 bool same_place(Place a, Place b) {
   return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
 }
 
-/// While the engine works for a kernel the access checks are off: parts of the standard library that the linker took
-/// from a kernel's object file would report the engine's own memory.
+/// While the engine works for a kernel the access checks are off: parts of the standard library that the
+/// linker took from a kernel's object file would report the engine's own memory.
 class Engine {
  public:
   explicit Engine(Worker* worker) : worker_(worker) { running_worker = nullptr; }
@@ -96,7 +115,8 @@ class Engine {
 
 }  // namespace
 
-// ---- launches --------------------------------------------------------------------------------------------------
+// ---- launches
+// --------------------------------------------------------------------------------------------------
 
 uint3 Launch::block_index(std::uint64_t position) const {
   const std::uint64_t linear = order.blocks == Direction::forward ? position : blocks - 1 - position;
@@ -109,7 +129,8 @@ uint3 Launch::thread_index(int thread) const {
   return {linear % block.x, linear / block.x % block.y, linear / block.x / block.y};
 }
 
-// ---- a worker and its fibers -----------------------------------------------------------------------------------
+// ---- a worker and its fibers
+// -----------------------------------------------------------------------------------
 
 Worker& Worker::of_this_thread() {
   static thread_local const std::unique_ptr<Worker> worker(new Worker);
@@ -308,7 +329,8 @@ void Worker::wait() {
   activate(self);
 }
 
-// ---- blocks ----------------------------------------------------------------------------------------------------
+// ---- blocks
+// ----------------------------------------------------------------------------------------------------
 
 void Worker::begin_block(const Launch& launch, std::uint64_t position) {
   launch_ = &launch;
@@ -419,8 +441,9 @@ void Worker::find_divergence() {
     char mask[16];
     std::snprintf(mask, sizeof(mask), "0x%08x", self.mask);
     record(FaultKind::divergence,
-           words_of(i) + " waits in " + name_of(self.meeting) + " at " + text_of(self.place) + " with mask " + mask +
-               " for lane " + std::to_string(other - first) + ", which never comes: " + missing_words(other),
+           words_of(i) + " waits in " + name_of(self.meeting) + " at " + text_of(self.place) + " with mask " +
+               mask + " for lane " + std::to_string(other - first) +
+               ", which never comes: " + missing_words(other),
            site(i, self.place.file, self.place.line), place_of(other));
     return;
   }
@@ -428,7 +451,8 @@ void Worker::find_divergence() {
     const Thread& self = threads_[i];
     if (self.state != ThreadState::waiting) continue;
     for (int other = 0; other < threads_in_block_; ++other) {
-      if (threads_[other].state == ThreadState::waiting && is_block_meeting(threads_[other].meeting)) continue;
+      if (threads_[other].state == ThreadState::waiting && is_block_meeting(threads_[other].meeting))
+        continue;
       record(FaultKind::divergence,
              words_of(i) + " waits in " + name_of(self.meeting) + " at " + text_of(self.place) +
                  ", which not all threads of its block reach: " + missing_words(other),
@@ -438,7 +462,8 @@ void Worker::find_divergence() {
   }
 }
 
-// ---- meetings --------------------------------------------------------------------------------------------------
+// ---- meetings
+// --------------------------------------------------------------------------------------------------
 
 int Worker::block_meeting(Meeting meeting, int predicate, Place place) {
   const Engine engine(this);
@@ -473,8 +498,8 @@ int Worker::block_meeting(Meeting meeting, int predicate, Place place) {
   return barrier_result_;
 }
 
-std::uint64_t Worker::warp_meeting(Meeting meeting, unsigned mask, std::uint64_t bits, unsigned operand, int width,
-                                   Place place) {
+std::uint64_t Worker::warp_meeting(Meeting meeting, unsigned mask, std::uint64_t bits, unsigned operand,
+                                   int width, Place place) {
   const Engine engine(this);
   const int thread = current_;
   const int first = thread / kWarpLanes * kWarpLanes;
@@ -492,10 +517,12 @@ std::uint64_t Worker::warp_meeting(Meeting meeting, unsigned mask, std::uint64_t
   }
   const int lanes = threads_in_block_ - first < kWarpLanes ? threads_in_block_ - first : kWarpLanes;
   if (lanes < kWarpLanes && mask >> lanes != 0) {
-    fail(FaultKind::divergence, "the mask names lanes that its warp of " + std::to_string(lanes) + " threads lacks", -1);
+    fail(FaultKind::divergence,
+         "the mask names lanes that its warp of " + std::to_string(lanes) + " threads lacks", -1);
   }
   if (width < 1 || width > kWarpLanes || (width & (width - 1)) != 0) {
-    fail(FaultKind::bad_shuffle, "the width is " + std::to_string(width) + ", wants a power of two up to 32", -1);
+    fail(FaultKind::bad_shuffle, "the width is " + std::to_string(width) + ", wants a power of two up to 32",
+         -1);
   }
   Group* group = nullptr;
   for (int i = 0; i < warp.group_count; ++i) {
@@ -504,7 +531,8 @@ std::uint64_t Worker::warp_meeting(Meeting meeting, unsigned mask, std::uint64_t
       group = &other;
       continue;
     }
-    // Each waits for the other: neither meeting can ever be complete. (If only one waits it may still work out.)
+    // Each waits for the other: neither meeting can ever be complete. (If only one waits it may still work
+    // out.)
     if ((other.arrived & mask) == 0 || (other.mask >> lane_ & 1u) == 0) continue;
     const int lane = __builtin_ctz(other.arrived & mask);
     char words[32];
@@ -545,8 +573,8 @@ const Worker::Group* Worker::group_of(int thread) const {
   return nullptr;
 }
 
-/// What `lane` gets from a shuffle or vote in which all lanes of the mask have arrived. Where it would read a lane
-/// outside the mask `fits` becomes false and `source` is that lane.
+/// What `lane` gets from a shuffle or vote in which all lanes of the mask have arrived. Where it would read a
+/// lane outside the mask `fits` becomes false and `source` is that lane.
 std::uint64_t Worker::exchanged(int lane, int warp, Meeting meeting, unsigned mask, bool* fits, int* source) {
   const Thread* const lanes = threads_ + warp * kWarpLanes;
   const Thread& self = lanes[lane];
@@ -555,9 +583,15 @@ std::uint64_t Worker::exchanged(int lane, int warp, Meeting meeting, unsigned ma
   std::int64_t from = lane;
   const auto operand = static_cast<std::int64_t>(self.operand);
   switch (meeting) {
-    case Meeting::shuffle_index: from = start | static_cast<int>(self.operand & static_cast<unsigned>(self.width - 1)); break;
-    case Meeting::shuffle_up: from = lane - operand < start ? lane : lane - operand; break;
-    case Meeting::shuffle_down: from = lane + operand > last ? lane : lane + operand; break;
+    case Meeting::shuffle_index:
+      from = start | static_cast<int>(self.operand & static_cast<unsigned>(self.width - 1));
+      break;
+    case Meeting::shuffle_up:
+      from = lane - operand < start ? lane : lane - operand;
+      break;
+    case Meeting::shuffle_down:
+      from = lane + operand > last ? lane : lane + operand;
+      break;
     case Meeting::shuffle_xor:
       from = static_cast<std::int64_t>(static_cast<unsigned>(lane) ^ self.operand);
       if (from > last) from = lane;
@@ -591,8 +625,8 @@ void Worker::finish_warp_meeting(int warp, Meeting meeting, unsigned mask) {
       if (!fits) {
         const Thread& reader = threads_[first + lane];
         raise(FaultKind::bad_shuffle,
-              words_of(first + lane) + " reads lane " + std::to_string(source) + " in " + name_of(meeting) + " at " +
-                  text_of(reader.place) + ", which is not in the mask",
+              words_of(first + lane) + " reads lane " + std::to_string(source) + " in " + name_of(meeting) +
+                  " at " + text_of(reader.place) + ", which is not in the mask",
               site(first + lane, reader.place.file, reader.place.line));
       }
     }
@@ -631,7 +665,8 @@ Statistics Worker::statistics() const {
   return result;
 }
 
-// ---- shared memory ---------------------------------------------------------------------------------------------
+// ---- shared memory
+// ---------------------------------------------------------------------------------------------
 
 void* Worker::static_shared(const void* tag, std::size_t bytes, std::size_t alignment) {
   for (int i = 0; i < part_count_; ++i) {
@@ -644,8 +679,9 @@ void* Worker::static_shared(const void* tag, std::size_t bytes, std::size_t alig
   if (in_kernel && (part_count_ == kMaxParts || total + bytes > launch_->shared_limit)) {
     const Engine engine(this);
     raise(FaultKind::limits,
-          words_of(current_) + " wants " + std::to_string(bytes) + " bytes of static shared memory besides the " +
-              std::to_string(total) + " that its block has; the limit is " + std::to_string(launch_->shared_limit),
+          words_of(current_) + " wants " + std::to_string(bytes) +
+              " bytes of static shared memory besides the " + std::to_string(total) +
+              " that its block has; the limit is " + std::to_string(launch_->shared_limit),
           site(current_, "", 0));
   }
   const std::size_t offset = round_up(shared_used_, alignment < 16 ? 16 : alignment);
@@ -689,8 +725,8 @@ std::string Worker::describe_shared(std::uintptr_t address) const {
     std::snprintf(text, sizeof(text), "%zu bytes before the start of %s shared memory (%zu bytes)",
                   best->offset - offset, kind, best->bytes);
   } else if (offset >= end) {
-    std::snprintf(text, sizeof(text), "%zu bytes behind the end of %s shared memory (%zu bytes)", offset - end, kind,
-                  best->bytes);
+    std::snprintf(text, sizeof(text), "%zu bytes behind the end of %s shared memory (%zu bytes)",
+                  offset - end, kind, best->bytes);
   } else {
     std::snprintf(text, sizeof(text), "byte %zu of %s shared memory (%zu bytes)", offset - best->offset, kind,
                   best->bytes);
@@ -698,10 +734,12 @@ std::string Worker::describe_shared(std::uintptr_t address) const {
   return text;
 }
 
-// ---- faults ----------------------------------------------------------------------------------------------------
+// ---- faults
+// ----------------------------------------------------------------------------------------------------
 
 std::string Worker::words_of(int thread) const {
-  return "thread " + text_of(thread_indices_[thread]) + " of block " + text_of(launch_->block_index(position_));
+  return "thread " + text_of(thread_indices_[thread]) + " of block " +
+         text_of(launch_->block_index(position_));
 }
 
 FaultSite Worker::site(int thread, const char* file, int line) const {
@@ -721,14 +759,16 @@ void Worker::record(FaultKind kind, std::string text, FaultSite here, FaultSite 
   fault_ = {kind, std::string(name(kind)) + ": " + std::move(text), std::move(here), std::move(other)};
 }
 
-/// Ends the current thread where an exception may pass: in what kernels call, not in the compiler's call-backs.
+/// Ends the current thread where an exception may pass: in what kernels call, not in the compiler's
+/// call-backs.
 void Worker::raise(FaultKind kind, std::string text, FaultSite here, FaultSite other) {
   record(kind, std::move(text), std::move(here), std::move(other));
   threads_[current_].state = ThreadState::running;
   throw Unwind{};
 }
 
-/// Ends the current thread where no exception may pass: its stack is left as it is and begun anew by the next thread.
+/// Ends the current thread where no exception may pass: its stack is left as it is and begun anew by the next
+/// thread.
 void Worker::abandon() {
   abandoned_ = current_fiber_;
   threads_[current_].state = ThreadState::done;
@@ -757,27 +797,29 @@ void Worker::bad_state(std::uintptr_t address, std::size_t bytes, const Region& 
                                                : FaultKind::out_of_bounds;
   std::string place;
   FaultSite here = site(current_, return_address, &place);
-  std::string text = words_of(current_) + (write ? " writes " : " reads ") + std::to_string(bytes) + " bytes at " +
+  std::string text = words_of(current_) + (write ? " writes " : " reads ") + std::to_string(bytes) +
+                     " bytes at " +
                      (is_shared ? describe_shared(at) : DeviceMemory::instance().describe(at)) +
                      (worst == kUnwritten ? ", which nobody has written" : "") + ", at " + place;
   record(kind, std::move(text), std::move(here));
   abandon();
 }
 
-void Worker::misaligned(std::uintptr_t address, std::size_t bytes, bool write, std::uintptr_t return_address) {
+void Worker::misaligned(std::uintptr_t address, std::size_t bytes, bool write,
+                        std::uintptr_t return_address) {
   running_worker = nullptr;
   std::string place;
   FaultSite here = site(current_, return_address, &place);
   char words[96];
   std::snprintf(words, sizeof(words), "%zu bytes at address 0x%zx, which is not a multiple of %zu", bytes,
                 static_cast<std::size_t>(address), bytes);
-  record(FaultKind::misaligned, words_of(current_) + (write ? " writes " : " reads ") + words + ", at " + place,
-         std::move(here));
+  record(FaultKind::misaligned,
+         words_of(current_) + (write ? " writes " : " reads ") + words + ", at " + place, std::move(here));
   abandon();
 }
 
-void Worker::race(std::uintptr_t address, std::size_t bytes, bool write, const Access& earlier, bool earlier_wrote,
-                  std::uintptr_t return_address) {
+void Worker::race(std::uintptr_t address, std::size_t bytes, bool write, const Access& earlier,
+                  bool earlier_wrote, std::uintptr_t return_address) {
   running_worker = nullptr;
   // Of the lanes in the record, one that is not ordered before this access.
   const std::uint64_t other_position = (earlier.owner >> 5) - launch_->first_serial;
@@ -798,11 +840,11 @@ void Worker::race(std::uintptr_t address, std::size_t bytes, bool write, const A
   const uint3 other_block = launch_->block_index(other_position);
   there.block = {other_block.x, other_block.y, other_block.z};
   const bool is_shared = shared_.contains(address);
-  std::string text = words_of(current_) + (write ? " writes " : " reads ") + std::to_string(bytes) + " bytes at " +
-                     (is_shared ? describe_shared(address) : DeviceMemory::instance().describe(address)) + ", at " +
-                     place + ", and no barrier orders this after the " + (earlier_wrote ? "write" : "read") +
-                     " by thread " + text_of(thread_indices_[other]) + " of block " + text_of(other_block) + ", at " +
-                     other_place;
+  std::string text =
+      words_of(current_) + (write ? " writes " : " reads ") + std::to_string(bytes) + " bytes at " +
+      (is_shared ? describe_shared(address) : DeviceMemory::instance().describe(address)) + ", at " + place +
+      ", and no barrier orders this after the " + (earlier_wrote ? "write" : "read") + " by thread " +
+      text_of(thread_indices_[other]) + " of block " + text_of(other_block) + ", at " + other_place;
   record(FaultKind::race, std::move(text), std::move(here), std::move(there));
   abandon();
 }
@@ -821,13 +863,15 @@ bool Worker::in_stack_guard(std::uintptr_t address, int* thread) const {
 void describe_stack_overflow(std::uintptr_t address, char* text, std::size_t size) {
   int thread = 0;
   if (worker_of_thread == nullptr || !worker_of_thread->in_stack_guard(address, &thread)) return;
-  std::snprintf(text, size, "scantape emulator: the stack of thread %d (linear) of block (%u, %u, %u) overflowed\n",
+  std::snprintf(text, size,
+                "scantape emulator: the stack of thread %d (linear) of block (%u, %u, %u) overflowed\n",
                 thread, blockIdx.x, blockIdx.y, blockIdx.z);
 }
 
 }  // namespace scantape::emulator
 
-// ---- what the headers call -------------------------------------------------------------------------------------
+// ---- what the headers call
+// -------------------------------------------------------------------------------------
 
 namespace {
 using scantape::emulator::Meeting;
@@ -844,7 +888,9 @@ Worker& here() {
 
 inline namespace scantape_emulated {
 
-void __syncthreads(const char* file, int line) { here().block_meeting(Meeting::barrier, 0, {file, line}); }
+void __syncthreads(const char* file, int line) {
+  here().block_meeting(Meeting::barrier, 0, {file, line});
+}
 int __syncthreads_or(int predicate, const char* file, int line) {
   return here().block_meeting(Meeting::barrier_or, predicate, {file, line});
 }
@@ -883,5 +929,7 @@ namespace scantape::cuda::backend {
 void* static_shared_memory(const void* tag, std::size_t bytes, std::size_t alignment) {
   return here().static_shared(tag, bytes, alignment);
 }
-void* dynamic_shared_memory() { return here().dynamic_shared(); }
+void* dynamic_shared_memory() {
+  return here().dynamic_shared();
+}
 }  // namespace scantape::cuda::backend

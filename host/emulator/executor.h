@@ -1,15 +1,15 @@
 /// Runs the blocks of a launch: one fiber for each thread that has to wait, handed over to directly.
 ///
-/// A worker belongs to one OS thread and runs one block at a time. Its fibers are kept between blocks. A fiber runs
-/// thread after thread; only when a thread waits is another fiber started, so that kernels without barriers never
-/// switch.
+/// A worker belongs to one OS thread and runs one block at a time. Its fibers are kept between blocks. A
+/// fiber runs thread after thread; only when a thread waits is another fiber started, so that kernels without
+/// barriers never switch.
 #pragma once
 
 #include <boost/context/detail/fcontext.hpp>
 
+#include <cuda_runtime.h>
 #include <cstddef>
 #include <cstdint>
-#include <cuda_runtime.h>
 #include <memory>
 #include <string>
 #include <vector>
@@ -113,7 +113,8 @@ class Worker {
   template <bool kIsWrite>
   void check(std::uintptr_t address, std::size_t bytes, bool aligned, std::uintptr_t return_address);
 
-  [[noreturn]] void bad_alignment(std::uintptr_t address, std::size_t alignment, const char* type, Place place);
+  [[noreturn]] void bad_alignment(std::uintptr_t address, std::size_t alignment, const char* type,
+                                  Place place);
   [[noreturn]] void bad_index(std::int64_t index, const char* type, Place place);
 
   bool in_stack_guard(std::uintptr_t address, int* thread) const;
@@ -166,7 +167,8 @@ class Worker {
                               std::uintptr_t return_address);
   [[noreturn]] void race(std::uintptr_t address, std::size_t bytes, bool write, const Access& earlier,
                          bool earlier_wrote, std::uintptr_t return_address);
-  [[noreturn]] void misaligned(std::uintptr_t address, std::size_t bytes, bool write, std::uintptr_t return_address);
+  [[noreturn]] void misaligned(std::uintptr_t address, std::size_t bytes, bool write,
+                               std::uintptr_t return_address);
   void check_elsewhere(std::uintptr_t address, std::size_t bytes, bool write, std::uintptr_t return_address);
   std::string describe_shared(std::uintptr_t address) const;
   bool ordered(const Access& earlier, std::uint32_t first_serial) const;
@@ -203,7 +205,8 @@ class Worker {
   std::uint32_t block_ordered_ = 0;
   std::uint32_t owner_ = 0;  // serial and warp, as in Access
   unsigned lane_ = 0;
-  std::uint32_t seen_[kMaxWarps][kWarpLanes][kWarpLanes];  // up to which tick a lane has seen another's accesses
+  std::uint32_t seen_[kMaxWarps][kWarpLanes]
+                     [kWarpLanes];  // up to which tick a lane has seen another's accesses
 
   // shared memory
   Region shared_;
@@ -220,7 +223,8 @@ class Worker {
   Statistics statistics_;
 };
 
-/// The worker whose kernel runs on this OS thread right now; null outside kernels and while the engine works for one.
+/// The worker whose kernel runs on this OS thread right now; null outside kernels and while the engine works
+/// for one.
 extern constinit thread_local Worker* running_worker;
 
 /// In a signal handler: names the thread whose stack overflowed at `address`; nothing where none did.

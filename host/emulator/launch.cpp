@@ -37,9 +37,12 @@ std::map<const void*, std::size_t>& opt_ins() {
 thread_local Fault fault_of_thread;
 
 bool parse(const std::string& word, Direction* direction) {
-  if (word == "forward") *direction = Direction::forward;
-  else if (word == "backward") *direction = Direction::backward;
-  else return false;
+  if (word == "forward")
+    *direction = Direction::forward;
+  else if (word == "backward")
+    *direction = Direction::backward;
+  else
+    return false;
   return true;
 }
 
@@ -54,7 +57,8 @@ struct OrderSetting {
     const std::size_t comma = words.find(',');
     const std::string second = comma == std::string::npos ? words : words.substr(comma + 1);
     if (!parse(words.substr(0, comma), &order.threads) || !parse(second, &order.blocks)) {
-      complaint = "SCANTAPE_EMULATOR_ORDER is \"" + words + "\", wants forward, backward or two of them with a comma";
+      complaint =
+          "SCANTAPE_EMULATOR_ORDER is \"" + words + "\", wants forward, backward or two of them with a comma";
     }
   }
 };
@@ -89,23 +93,37 @@ void add_to_totals(const Statistics& before, const Statistics& after) {
 
 const char* name(FaultKind kind) noexcept {
   switch (kind) {
-    case FaultKind::none: return "none";
-    case FaultKind::race: return "race";
-    case FaultKind::out_of_bounds: return "out of bounds";
-    case FaultKind::use_after_free: return "use after free";
-    case FaultKind::never_written: return "never written";
-    case FaultKind::host_pointer: return "host pointer";
-    case FaultKind::misaligned: return "misaligned";
-    case FaultKind::divergence: return "divergence";
-    case FaultKind::bad_shuffle: return "bad shuffle";
-    case FaultKind::exception: return "exception";
-    case FaultKind::limits: return "limits";
-    case FaultKind::endless: return "endless";
+    case FaultKind::none:
+      return "none";
+    case FaultKind::race:
+      return "race";
+    case FaultKind::out_of_bounds:
+      return "out of bounds";
+    case FaultKind::use_after_free:
+      return "use after free";
+    case FaultKind::never_written:
+      return "never written";
+    case FaultKind::host_pointer:
+      return "host pointer";
+    case FaultKind::misaligned:
+      return "misaligned";
+    case FaultKind::divergence:
+      return "divergence";
+    case FaultKind::bad_shuffle:
+      return "bad shuffle";
+    case FaultKind::exception:
+      return "exception";
+    case FaultKind::limits:
+      return "limits";
+    case FaultKind::endless:
+      return "endless";
   }
   return "unknown";
 }
 
-const Fault& last_fault() noexcept { return fault_of_thread; }
+const Fault& last_fault() noexcept {
+  return fault_of_thread;
+}
 
 void set_order(Order order) noexcept {
   const std::lock_guard lock(launch_mutex);
@@ -154,7 +172,8 @@ cudaError_t run_launch(const cudaLaunchConfig_t& config, const emulator_detail::
     return fail_limits("a block of " + text_of(block) + " threads; the device takes 1 to 1024, z at most 64");
   }
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 2147483647u || grid.y > 65535 || grid.z > 65535) {
-    return fail_limits("a grid of " + text_of(grid) + " blocks; the device takes 1 to (2147483647, 65535, 65535)");
+    return fail_limits("a grid of " + text_of(grid) +
+                       " blocks; the device takes 1 to (2147483647, 65535, 65535)");
   }
   const std::uint64_t plane = std::uint64_t{grid.x} * grid.y;
   if (plane > kMaxSerial / 2 || plane * grid.z > kMaxSerial / 2) {
@@ -163,8 +182,8 @@ cudaError_t run_launch(const cudaLaunchConfig_t& config, const emulator_detail::
   const std::size_t opted_in = opted_in_shared(call.kernel);
   const std::size_t limit = opted_in > kStaticSharedBytes ? opted_in : kStaticSharedBytes;
   if (config.dynamicSmemBytes > limit) {
-    return fail_limits(std::to_string(config.dynamicSmemBytes) + " bytes of dynamic shared memory; the kernel may have " +
-                       std::to_string(limit));
+    return fail_limits(std::to_string(config.dynamicSmemBytes) +
+                       " bytes of dynamic shared memory; the kernel may have " + std::to_string(limit));
   }
 
   Launch launch;
@@ -211,7 +230,8 @@ namespace emulator_detail {
 
 cudaError_t launch(const cudaLaunchConfig_t* config, const KernelCall& call) {
   using scantape::emulator::fail;
-  if (config == nullptr || call.kernel == nullptr) return fail(cudaErrorInvalidValue, "no configuration or no kernel");
+  if (config == nullptr || call.kernel == nullptr)
+    return fail(cudaErrorInvalidValue, "no configuration or no kernel");
   if (config->numAttrs != 0) return fail(cudaErrorNotSupported, "launch attributes are not emulated");
   if (scantape::emulator::running_worker != nullptr) {
     return fail(cudaErrorNotSupported, "a kernel cannot launch kernels here");

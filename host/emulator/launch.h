@@ -1,8 +1,8 @@
 #pragma once
 
+#include <cuda_runtime.h>
 #include <cstddef>
 #include <cstdint>
-#include <cuda_runtime.h>
 
 namespace scantape::emulator {
 

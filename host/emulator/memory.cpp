@@ -1,10 +1,10 @@
 #include "memory.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "executor.h"
 #include "source_line.h"
@@ -16,13 +16,15 @@
 namespace scantape::emulator {
 namespace {
 
-// Device memory is opened and closed at every launch. In huge pages that costs 4 us; in pages of 4 KiB it would be
-// 80 us for each MiB in use.
+// Device memory is opened and closed at every launch. In huge pages that costs 4 us; in pages of 4 KiB it
+// would be 80 us for each MiB in use.
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // How much freed memory is kept from being given out again, so that late uses of it are seen.
 constexpr std::size_t kQuarantineBytes = std::size_t{32} << 20;
 
-std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+std::size_t round_up(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 
 struct sigaction previous_segv;
 
@@ -63,15 +65,20 @@ void* map_pages(std::size_t bytes, bool accessible) {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-void sanitizer_allow(const void* address, std::size_t bytes) { __asan_unpoison_memory_region(address, bytes); }
-void sanitizer_forbid(const void* address, std::size_t bytes) { __asan_poison_memory_region(address, bytes); }
+void sanitizer_allow(const void* address, std::size_t bytes) {
+  __asan_unpoison_memory_region(address, bytes);
+}
+void sanitizer_forbid(const void* address, std::size_t bytes) {
+  __asan_poison_memory_region(address, bytes);
+}
 #else
 void sanitizer_allow(const void*, std::size_t) {}
 void sanitizer_forbid(const void*, std::size_t) {}
 #endif
 
 DeviceMemory& DeviceMemory::instance() {
-  static auto* const memory = new DeviceMemory;  // never destroyed: objects with static storage free theirs late
+  static auto* const memory =
+      new DeviceMemory;  // never destroyed: objects with static storage free theirs late
   return *memory;
 }
 
@@ -239,13 +246,15 @@ std::string DeviceMemory::describe_locked(std::uintptr_t address) const {
   const std::size_t end = allocation->offset + allocation->bytes;
   if (offset < allocation->offset) {
     std::snprintf(text, sizeof(text), "%zu bytes before the start of %sdevice allocation %lld (%zu bytes)",
-                  allocation->offset - offset, freed, static_cast<long long>(allocation->number), allocation->bytes);
+                  allocation->offset - offset, freed, static_cast<long long>(allocation->number),
+                  allocation->bytes);
   } else if (offset >= end) {
     std::snprintf(text, sizeof(text), "%zu bytes behind the end of %sdevice allocation %lld (%zu bytes)",
                   offset - end, freed, static_cast<long long>(allocation->number), allocation->bytes);
   } else {
-    std::snprintf(text, sizeof(text), "byte %zu of %sdevice allocation %lld (%zu bytes)", offset - allocation->offset,
-                  freed, static_cast<long long>(allocation->number), allocation->bytes);
+    std::snprintf(text, sizeof(text), "byte %zu of %sdevice allocation %lld (%zu bytes)",
+                  offset - allocation->offset, freed, static_cast<long long>(allocation->number),
+                  allocation->bytes);
   }
   return text;
 }
@@ -266,7 +275,8 @@ void DeviceMemory::describe_in_handler(std::uintptr_t address, char* text, std::
 }
 
 bool DeviceMemory::all_written(const void* address, std::size_t bytes) const {
-  const std::uint8_t* const state = region_.state + (reinterpret_cast<std::uintptr_t>(address) - region_.base);
+  const std::uint8_t* const state =
+      region_.state + (reinterpret_cast<std::uintptr_t>(address) - region_.base);
   for (std::size_t i = 0; i < bytes; ++i) {
     if (state[i] != kWritten) return false;
   }
@@ -343,8 +353,8 @@ std::vector<LiveAllocation> live_allocations() {
 std::string leak_report() {
   std::string text;
   for (const LiveAllocation& allocation : live_allocations()) {
-    text += "device allocation " + std::to_string(allocation.number) + " of " + std::to_string(allocation.bytes) +
-            " bytes was not freed; allocated";
+    text += "device allocation " + std::to_string(allocation.number) + " of " +
+            std::to_string(allocation.bytes) + " bytes was not freed; allocated";
     if (allocation.allocated_at.empty()) text += " at an unknown line";
     for (std::size_t i = 0; i < allocation.allocated_at.size() && i < 6; ++i) {
       text += (i == 0 ? " at " : ", from ") + allocation.allocated_at[i];

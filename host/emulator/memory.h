@@ -1,5 +1,5 @@
-/// Device memory: one private mapping, closed to the host except while a kernel or a copy runs, with a state for each
-/// byte and, for the access checks, a cell for each four bytes.
+/// Device memory: one private mapping, closed to the host except while a kernel or a copy runs, with a state
+/// for each byte and, for the access checks, a cell for each four bytes.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,8 @@ struct Access {
   std::uint32_t owner = 0;
   std::uint32_t tick = 0;
   std::uint32_t lanes = 0;
-  std::uint32_t place = 0;  // return address relative to the code (28 bits) and which of the four bytes (4 bits)
+  std::uint32_t place =
+      0;  // return address relative to the code (28 bits) and which of the four bytes (4 bits)
 };
 
 struct Cell {
@@ -77,7 +78,9 @@ class DeviceMemory {
   std::string check_range(const void* address, std::size_t bytes) const;
   /// Where an address lies: "byte 4096 of device allocation 3 (4096 bytes), 0 behind its end".
   std::string describe(std::uintptr_t address) const;
-  bool contains(const void* address) const { return region_.contains(reinterpret_cast<std::uintptr_t>(address)); }
+  bool contains(const void* address) const {
+    return region_.contains(reinterpret_cast<std::uintptr_t>(address));
+  }
   bool all_written(const void* address, std::size_t bytes) const;
   void mark_written(const void* address, std::size_t bytes);
   void copy_state(void* target, const void* source, std::size_t bytes);
@@ -108,9 +111,9 @@ class DeviceMemory {
   int open_ = 0;
   std::int64_t allocations_ = 0;
   std::size_t used_ = 0;
-  std::map<std::size_t, Allocation> live_;         // by offset
-  std::map<std::size_t, std::size_t> free_;        // offset of the span -> its bytes
-  std::deque<Allocation> quarantine_;              // freed lately, not given out again yet
+  std::map<std::size_t, Allocation> live_;   // by offset
+  std::map<std::size_t, std::size_t> free_;  // offset of the span -> its bytes
+  std::deque<Allocation> quarantine_;        // freed lately, not given out again yet
   std::size_t quarantined_ = 0;
 };
 

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "error.h"
-#include "launch.h"
 #include "executor.h"
+#include "launch.h"
 #include "memory.h"
 
 // What a handle points to. Streams are eager, so an event is a moment of the clock.
@@ -59,7 +59,8 @@ constexpr ErrorName kErrors[] = {
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
-    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
+    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources",
+     "too many resources requested for launch"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
@@ -109,7 +110,9 @@ bool is_pinned(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) - it->first < it->second;
 }
 
-bool on_device(const void* pointer) { return DeviceMemory::instance().contains(pointer); }
+bool on_device(const void* pointer) {
+  return DeviceMemory::instance().contains(pointer);
+}
 
 /// Empty where a side of a copy is on the kind of memory that it should be on.
 std::string check_side(const char* side, const void* pointer, bool wants_device, std::size_t bytes) {
@@ -135,7 +138,8 @@ cudaError_t copy_rows(void* target, std::size_t target_pitch, const void* source
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) {
     return fail(cudaErrorInvalidMemcpyDirection, "copy: unknown direction " + std::to_string(kind));
   }
-  std::string problem = check_side("copy: the target", target, to_device, (height - 1) * target_pitch + width);
+  std::string problem =
+      check_side("copy: the target", target, to_device, (height - 1) * target_pitch + width);
   if (problem.empty()) {
     problem = check_side("copy: the source", source, from_device, (height - 1) * source_pitch + width);
   }
@@ -162,7 +166,9 @@ cudaError_t fail(cudaError_t error, const std::string& text) {
   return error;
 }
 
-bool is_stream(cudaStream_t stream) { return stream == nullptr || is_live(stream); }
+bool is_stream(cudaStream_t stream) {
+  return stream == nullptr || is_live(stream);
+}
 
 }  // namespace scantape::emulator
 
@@ -171,7 +177,8 @@ inline namespace scantape_emulated {
 using namespace scantape::emulator;  // NOLINT: the API below is the face of what is above
 
 const char* cudaGetErrorString(cudaError_t error) {
-  if (error != cudaSuccess && last_error.code == error && !last_error.text.empty()) return last_error.text.c_str();
+  if (error != cudaSuccess && last_error.code == error && !last_error.text.empty())
+    return last_error.text.c_str();
   const ErrorName* const entry = find(error);
   return entry == nullptr ? "unrecognized error code" : entry->text;
 }
@@ -187,7 +194,9 @@ cudaError_t cudaGetLastError() {
   return error;
 }
 
-cudaError_t cudaPeekAtLastError() { return last_error.pending; }
+cudaError_t cudaPeekAtLastError() {
+  return last_error.pending;
+}
 
 cudaError_t cudaRuntimeGetVersion(int* version) {
   if (version == nullptr) return fail(cudaErrorInvalidValue, "version is null");
@@ -195,17 +204,21 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 
-cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
+cudaError_t cudaDriverGetVersion(int* version) {
+  return cudaRuntimeGetVersion(version);
+}
 
 cudaError_t cudaGetDeviceCount(int* count) {
   if (count == nullptr) return fail(cudaErrorInvalidValue, "count is null");
   *count = DeviceMemory::instance().available() ? kDevices : 0;
-  if (*count == 0) return fail(cudaErrorNoDevice, "the system refused the address space of the emulated device");
+  if (*count == 0)
+    return fail(cudaErrorNoDevice, "the system refused the address space of the emulated device");
   return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device) {
-  if (device != 0) return fail(cudaErrorInvalidDevice, "device " + std::to_string(device) + ", there is only 0");
+  if (device != 0)
+    return fail(cudaErrorInvalidDevice, "device " + std::to_string(device) + ", there is only 0");
   return cudaSuccess;
 }
 
@@ -245,15 +258,30 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   cudaDeviceProp properties{};
   if (value == nullptr) return fail(cudaErrorInvalidValue, "value is null");
-  if (const cudaError_t error = cudaGetDeviceProperties(&properties, device); error != cudaSuccess) return error;
+  if (const cudaError_t error = cudaGetDeviceProperties(&properties, device); error != cudaSuccess)
+    return error;
   switch (attribute) {
-    case cudaDevAttrMaxThreadsPerBlock: *value = properties.maxThreadsPerBlock; return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlock: *value = static_cast<int>(properties.sharedMemPerBlock); return cudaSuccess;
-    case cudaDevAttrWarpSize: *value = properties.warpSize; return cudaSuccess;
-    case cudaDevAttrMultiProcessorCount: *value = properties.multiProcessorCount; return cudaSuccess;
-    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = properties.maxThreadsPerMultiProcessor; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor: *value = properties.major; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor: *value = properties.minor; return cudaSuccess;
+    case cudaDevAttrMaxThreadsPerBlock:
+      *value = properties.maxThreadsPerBlock;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+      *value = static_cast<int>(properties.sharedMemPerBlock);
+      return cudaSuccess;
+    case cudaDevAttrWarpSize:
+      *value = properties.warpSize;
+      return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+      *value = properties.multiProcessorCount;
+      return cudaSuccess;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+      *value = properties.maxThreadsPerMultiProcessor;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = properties.major;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = properties.minor;
+      return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
       *value = static_cast<int>(properties.sharedMemPerMultiprocessor);
       return cudaSuccess;
@@ -276,9 +304,10 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   if (bytes == 0) return cudaSuccess;
   void* const result = DeviceMemory::instance().allocate(bytes);
   if (result == nullptr) {
-    return fail(cudaErrorMemoryAllocation, "cudaMalloc: no room for " + std::to_string(bytes) + " bytes besides the " +
-                                               std::to_string(DeviceMemory::instance().used_bytes()) + " in use of " +
-                                               std::to_string(kDeviceBytes));
+    return fail(cudaErrorMemoryAllocation, "cudaMalloc: no room for " + std::to_string(bytes) +
+                                               " bytes besides the " +
+                                               std::to_string(DeviceMemory::instance().used_bytes()) +
+                                               " in use of " + std::to_string(kDeviceBytes));
   }
   *pointer = result;
   return cudaSuccess;
@@ -326,14 +355,16 @@ cudaError_t cudaFreeHost(void* pointer) {
 }
 
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
-  if (free_bytes == nullptr || total_bytes == nullptr) return fail(cudaErrorInvalidValue, "cudaMemGetInfo: null");
+  if (free_bytes == nullptr || total_bytes == nullptr)
+    return fail(cudaErrorInvalidValue, "cudaMemGetInfo: null");
   *total_bytes = kDeviceBytes;
   *free_bytes = kDeviceBytes - DeviceMemory::instance().used_bytes();
   return cudaSuccess;
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
-  if (attributes == nullptr) return fail(cudaErrorInvalidValue, "cudaPointerGetAttributes: attributes is null");
+  if (attributes == nullptr)
+    return fail(cudaErrorInvalidValue, "cudaPointerGetAttributes: attributes is null");
   *attributes = {cudaMemoryTypeUnregistered, -1, nullptr, nullptr};
   auto* const address = const_cast<void*>(pointer);
   if (on_device(pointer) && DeviceMemory::instance().check_range(pointer, 1).empty()) {
@@ -353,12 +384,14 @@ cudaError_t cudaMemcpy(void* target, const void* source, std::size_t bytes, cuda
   return cudaMemcpyAsync(target, source, bytes, kind, nullptr);
 }
 
-cudaError_t cudaMemcpy2DAsync(void* target, std::size_t target_pitch, const void* source, std::size_t source_pitch,
-                              std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpy2DAsync(void* target, std::size_t target_pitch, const void* source,
+                              std::size_t source_pitch, std::size_t width, std::size_t height,
+                              cudaMemcpyKind kind, cudaStream_t stream) {
   if (width > target_pitch || width > source_pitch) {
     return fail(cudaErrorInvalidPitchValue, "cudaMemcpy2DAsync: a row of " + std::to_string(width) +
-                                                " bytes is wider than the pitch of " + std::to_string(target_pitch) +
-                                                " or " + std::to_string(source_pitch));
+                                                " bytes is wider than the pitch of " +
+                                                std::to_string(target_pitch) + " or " +
+                                                std::to_string(source_pitch));
   }
   return enqueue(stream,
                  [&] { return copy_rows(target, target_pitch, source, source_pitch, width, height, kind); });
@@ -382,16 +415,20 @@ cudaError_t cudaMemset(void* target, int value, std::size_t bytes) {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
   if (stream == nullptr || flags > cudaStreamNonBlocking) {
-    return fail(cudaErrorInvalidValue, "cudaStreamCreate: the stream's place is null, or the flags are unknown");
+    return fail(cudaErrorInvalidValue,
+                "cudaStreamCreate: the stream's place is null, or the flags are unknown");
   }
   *stream = add_handle(new CUstream_st);
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
+}
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  if (!remove_handle(stream)) return fail(cudaErrorInvalidResourceHandle, "cudaStreamDestroy: not a live stream");
+  if (!remove_handle(stream))
+    return fail(cudaErrorInvalidResourceHandle, "cudaStreamDestroy: not a live stream");
   delete stream;
   return cudaSuccess;
 }
@@ -412,7 +449,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   if (event == nullptr || (flags & ~(cudaEventBlockingSync | cudaEventDisableTiming)) != 0) {
-    return fail(cudaErrorInvalidValue, "cudaEventCreate: the event's place is null, or the flags are unknown");
+    return fail(cudaErrorInvalidValue,
+                "cudaEventCreate: the event's place is null, or the flags are unknown");
   }
   auto* const made = new CUevent_st;
   made->timing = (flags & cudaEventDisableTiming) == 0;
@@ -420,10 +458,13 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  if (!remove_handle(event)) return fail(cudaErrorInvalidResourceHandle, "cudaEventDestroy: not a live event");
+  if (!remove_handle(event))
+    return fail(cudaErrorInvalidResourceHandle, "cudaEventDestroy: not a live event");
   delete event;
   return cudaSuccess;
 }
@@ -442,13 +483,17 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return cudaSuccess;
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return cudaEventQuery(event); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return cudaEventQuery(event);
+}
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  if (milliseconds == nullptr) return fail(cudaErrorInvalidValue, "cudaEventElapsedTime: milliseconds is null");
+  if (milliseconds == nullptr)
+    return fail(cudaErrorInvalidValue, "cudaEventElapsedTime: milliseconds is null");
   for (const cudaEvent_t event : {start, end}) {
     if (!is_live(event) || !event->timing || !event->recorded) {
-      return fail(cudaErrorInvalidResourceHandle, "cudaEventElapsedTime: an event was not recorded, or without timing");
+      return fail(cudaErrorInvalidResourceHandle,
+                  "cudaEventElapsedTime: an event was not recorded, or without timing");
     }
   }
   *milliseconds = std::chrono::duration<float, std::milli>(end->at - start->at).count();
@@ -456,7 +501,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 }
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-  if (kernel == nullptr) return fail(cudaErrorInvalidDeviceFunction, "cudaFuncSetAttribute: the kernel is null");
+  if (kernel == nullptr)
+    return fail(cudaErrorInvalidDeviceFunction, "cudaFuncSetAttribute: the kernel is null");
   if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;  // a hint
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) {
     return fail(cudaErrorInvalidValue, "cudaFuncSetAttribute: this attribute is not emulated");

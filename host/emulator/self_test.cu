@@ -1,6 +1,6 @@
-/// The emulator's test of itself: a program that relies on it runs this first. It stands among the kernels in the build,
-/// with their flags, because flags are what can go wrong: link-time optimisation, for one, drops the access call-backs
-/// without a word.
+/// The emulator's test of itself: a program that relies on it runs this first. It stands among the kernels in
+/// the build, with their flags, because flags are what can go wrong: link-time optimisation, for one, drops
+/// the access call-backs without a word.
 
 #include <string>
 
@@ -17,8 +17,8 @@ struct Row {
   float values[kThreads];
 };
 
-/// Each thread hands its value to its neighbour through shared memory. The memory is cleared first, so that without
-/// the second barrier there is a race and nothing else, whatever the order of the threads.
+/// Each thread hands its value to its neighbour through shared memory. The memory is cleared first, so that
+/// without the second barrier there is a race and nothing else, whatever the order of the threads.
 template <bool kHasBarrier>
 __global__ void pass_on_kernel(const float* x, float* y) {
   Row& row = cuda::shared_storage<Row>();
@@ -55,15 +55,18 @@ std::string run(float* x, float* y) {
   Status status = cuda::launch("pass_on", pass_on_kernel<true>, dim3(1), dim3(kThreads), 0, {}, x, y);
   std::string problem = expect("a right kernel", status, FaultKind::none);
   if (!problem.empty()) return problem;
-  if (cudaMemcpy(results, y, sizeof(results), cudaMemcpyDeviceToHost) != cudaSuccess) return runtime_failure();
+  if (cudaMemcpy(results, y, sizeof(results), cudaMemcpyDeviceToHost) != cudaSuccess)
+    return runtime_failure();
   for (int i = 0; i < kThreads; ++i) {
-    if (!(results[i] == values[(i + 1) % kThreads])) return "the emulator's self-test: a right kernel gave a wrong value";
+    if (!(results[i] == values[(i + 1) % kThreads]))
+      return "the emulator's self-test: a right kernel gave a wrong value";
   }
 
   status = cuda::launch("pass_on", pass_on_kernel<false>, dim3(1), dim3(kThreads), 0, {}, x, y);
   problem = checks_accesses() ? expect("a planted race", status, FaultKind::race) : "";
   if (!problem.empty()) {
-    return problem + " (were the kernels compiled without -fsanitize=thread, or with link-time optimisation?)";
+    return problem +
+           " (were the kernels compiled without -fsanitize=thread, or with link-time optimisation?)";
   }
 
   status = cuda::launch("half_a_barrier", half_a_barrier_kernel, dim3(1), dim3(kThreads), 0, {}, y);
@@ -75,7 +78,8 @@ std::string run(float* x, float* y) {
 std::string self_test() {
   float *x = nullptr, *y = nullptr;
   std::string problem;
-  if (cudaMalloc(&x, kThreads * sizeof(float)) != cudaSuccess || cudaMalloc(&y, kThreads * sizeof(float)) != cudaSuccess) {
+  if (cudaMalloc(&x, kThreads * sizeof(float)) != cudaSuccess ||
+      cudaMalloc(&y, kThreads * sizeof(float)) != cudaSuccess) {
     problem = runtime_failure();
   } else {
     problem = run(x, y);

@@ -30,12 +30,14 @@ std::string demangled(const char* name) {
 void ignore_error(void*, const char*, int) {}
 
 backtrace_state* state() {
-  static backtrace_state* const instance = backtrace_create_state(nullptr, /*threaded=*/1, ignore_error, nullptr);
+  static backtrace_state* const instance =
+      backtrace_create_state(nullptr, /*threaded=*/1, ignore_error, nullptr);
   return instance;
 }
 
 int add_place(void* data, std::uintptr_t, const char* file, int line, const char* function) {
-  if (file != nullptr) static_cast<std::vector<SourceLine>*>(data)->push_back({file, line, demangled(function)});
+  if (file != nullptr)
+    static_cast<std::vector<SourceLine>*>(data)->push_back({file, line, demangled(function)});
   return 0;
 }
 

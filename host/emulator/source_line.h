@@ -13,8 +13,8 @@ struct SourceLine {
   std::string function;
 };
 
-/// The source lines of a call, by its return address: where it is written, then, where that function was inlined, the
-/// line that called it, and so on. Never empty.
+/// The source lines of a call, by its return address: where it is written, then, where that function was
+/// inlined, the line that called it, and so on. Never empty.
 std::vector<SourceLine> source_lines(std::uintptr_t return_address);
 
 /// "scan.cu:120 in scan_kernel(float*)", or the address where nothing is known.

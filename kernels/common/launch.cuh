@@ -1,6 +1,6 @@
-/// The only way kernels are launched: checks what a launch may ask for, launches, and turns what CUDA says into a
-/// Status. Launches are asynchronous; a fault inside a kernel on a GPU shows at the next synchronisation (the emulator
-/// names it at once).
+/// The only way kernels are launched: checks what a launch may ask for, launches, and turns what CUDA says
+/// into a Status. Launches are asynchronous; a fault inside a kernel on a GPU shows at the next
+/// synchronisation (the emulator names it at once).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,8 +21,8 @@ inline constexpr std::int64_t kMaxGridX = 2147483647;
 inline constexpr std::int64_t kMaxGridYZ = 65535;
 inline constexpr std::size_t kSharedWithoutOptIn = 48 * 1024;
 
-/// Enough blocks for `items` at `per_block` each, `max_blocks` at most: the kernel's loop over the grid does the rest.
-/// No items, no blocks.
+/// Enough blocks for `items` at `per_block` each, `max_blocks` at most: the kernel's loop over the grid does
+/// the rest. No items, no blocks.
 inline dim3 grid_for(std::int64_t items, int per_block, std::int64_t max_blocks) noexcept {
   if (items <= 0 || per_block <= 0 || max_blocks <= 0) return dim3(0, 1, 1);
   const std::int64_t wanted = (items - 1) / per_block + 1;
@@ -49,13 +49,15 @@ inline Status check_block_and_grid(const char* name, dim3 grid, dim3 block) noex
     if (fits) threads *= side;
   }
   if (!fits || threads > kMaxBlockThreads) {
-    std::snprintf(text, sizeof(text), "kernel %s: block is (%u, %u, %u), wants 1 to 1024 threads, z at most 64", name,
-                  block.x, block.y, block.z);
+    std::snprintf(text, sizeof(text),
+                  "kernel %s: block is (%u, %u, %u), wants 1 to 1024 threads, z at most 64", name, block.x,
+                  block.y, block.z);
     return Status::fail(Code::cuda, text);
   }
   if (grid.x > kMaxGridX || grid.y > kMaxGridYZ || grid.z > kMaxGridYZ) {
-    std::snprintf(text, sizeof(text), "kernel %s: grid is (%u, %u, %u), wants at most (2147483647, 65535, 65535)",
-                  name, grid.x, grid.y, grid.z);
+    std::snprintf(text, sizeof(text),
+                  "kernel %s: grid is (%u, %u, %u), wants at most (2147483647, 65535, 65535)", name, grid.x,
+                  grid.y, grid.z);
     return Status::fail(Code::cuda, text);
   }
   return {};
@@ -63,7 +65,8 @@ inline Status check_block_and_grid(const char* name, dim3 grid, dim3 block) noex
 
 }  // namespace detail
 
-/// Launches `kernel` on `stream`. A grid without blocks is success without a launch. `name` stands in messages.
+/// Launches `kernel` on `stream`. A grid without blocks is success without a launch. `name` stands in
+/// messages.
 template <class... P, class... A>
 Status launch(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
               Stream stream, A&&... arguments) {

@@ -1,5 +1,5 @@
-/// Shared memory of a block. Kernels come here instead of writing `__shared__`, so that the emulator can poison it and
-/// watch its borders; under nvcc these calls are plain shared memory at no cost.
+/// Shared memory of a block. Kernels come here instead of writing `__shared__`, so that the emulator can
+/// poison it and watch its borders; under nvcc these calls are plain shared memory at no cost.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace scantape::cuda {
 
 inline constexpr std::size_t kStaticSharedLimit = 48 * 1024;
 
-/// The block's one `S`, seen by all its threads. Each kernel puts everything it shares into one struct of its own.
-/// The members hold nothing until somebody writes them.
+/// The block's one `S`, seen by all its threads. Each kernel puts everything it shares into one struct of its
+/// own. The members hold nothing until somebody writes them.
 template <class S>
 __device__ __forceinline__ S& shared_storage() {
   static_assert(std::is_trivially_default_constructible_v<S> && std::is_trivially_destructible_v<S>,

@@ -1,4 +1,5 @@
-/// Shared memory of a GPU, behind common/shared.cuh. host/emulator/include has the file of this name for the emulator.
+/// Shared memory of a GPU, behind common/shared.cuh. host/emulator/include has the file of this name for the
+/// emulator.
 #pragma once
 
 #include <cuda_runtime.h>

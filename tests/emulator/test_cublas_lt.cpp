@@ -1,5 +1,6 @@
-/// Products of cuBLASLt worked out by hand. The same text runs against the emulator's stand-in and, in a native build,
-/// against the library itself: what the one is trusted with the other must confirm. Matrices are column-major.
+/// Products of cuBLASLt worked out by hand. The same text runs against the emulator's stand-in and, in a
+/// native build, against the library itself: what the one is trusted with the other must confirm. Matrices
+/// are column-major.
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -72,8 +73,9 @@ struct Product {
     }
     EXPECT_EQ(cublasLtMatmulPreferenceCreate(&preference), CUBLAS_STATUS_SUCCESS);
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{0});
-    for (const auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                             CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    for (const auto which :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       prefer(which, static_cast<std::uint32_t>(sizeof(T)));
     }
   }
@@ -97,9 +99,8 @@ struct Product {
   cublasStatus_t choose() {
     cublasLtMatmulHeuristicResult_t result{};
     int count = 0;
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(handle, description, layouts[0], layouts[1], layouts[2], layouts[2],
-                                       preference, 1, &result, &count);
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle, description, layouts[0], layouts[1], layouts[2], layouts[2], preference, 1, &result, &count);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     EXPECT_EQ(count, 1);
     algorithm = result.algo;
@@ -119,8 +120,8 @@ struct Product {
 };
 
 template <class T>
-std::vector<T> multiply(bool transpose_a, bool transpose_b, T alpha, const Matrix<T>& a, const Matrix<T>& b, T beta,
-                        const Matrix<T>& d) {
+std::vector<T> multiply(bool transpose_a, bool transpose_b, T alpha, const Matrix<T>& a, const Matrix<T>& b,
+                        T beta, const Matrix<T>& d) {
   const OnDevice<T> a_data(a.values), b_data(b.values), d_data(d.values);
   Product<T> product(transpose_a, transpose_b, a, b, d);
   EXPECT_EQ(product.choose(), CUBLAS_STATUS_SUCCESS);
@@ -206,7 +207,8 @@ TYPED_TEST(CublasLt, TheEmulatorChecksItsMatrices) {
   const OnDevice<T> a_data(a.values), b_data(b.values), d_data(d.values);
   Product<T> product(false, false, a, b, d);
   const T one = 1;
-  EXPECT_NE(product.run(1, a_data.get(), b_data.get(), 0, d_data.get()), CUBLAS_STATUS_SUCCESS) << "no algorithm yet";
+  EXPECT_NE(product.run(1, a_data.get(), b_data.get(), 0, d_data.get()), CUBLAS_STATUS_SUCCESS)
+      << "no algorithm yet";
   ASSERT_EQ(product.choose(), CUBLAS_STATUS_SUCCESS);
   expect_refused(product.run(1, a_data.get() + 1, b_data.get(), 0, d_data.get()), "A: ");
   expect_refused(product.run(1, a_data.get(), b.values.data(), 0, d_data.get()), "B: ");
@@ -215,8 +217,10 @@ TYPED_TEST(CublasLt, TheEmulatorChecksItsMatrices) {
 
   T* unwritten = nullptr;
   ASSERT_EQ(cudaMalloc(&unwritten, 6 * sizeof(T)), cudaSuccess);
-  expect_refused(product.run(1, unwritten, b_data.get(), 0, d_data.get()), "A is read, but nobody has written");
-  expect_refused(product.run(1, a_data.get(), b_data.get(), one, unwritten), "C is read, but nobody has written");
+  expect_refused(product.run(1, unwritten, b_data.get(), 0, d_data.get()),
+                 "A is read, but nobody has written");
+  expect_refused(product.run(1, a_data.get(), b_data.get(), one, unwritten),
+                 "C is read, but nobody has written");
   EXPECT_EQ(product.run(1, a_data.get(), b_data.get(), 0, unwritten), CUBLAS_STATUS_SUCCESS);
   EXPECT_EQ(cudaFree(unwritten), cudaSuccess);
 
@@ -233,7 +237,8 @@ TEST(CublasLtHandles, AreCheckedByTheEmulator) {
   EXPECT_EQ(cublasLtDestroy(handle), CUBLAS_STATUS_SUCCESS);
   EXPECT_EQ(cublasLtDestroy(handle), CUBLAS_STATUS_INVALID_VALUE);
   cublasLtMatmulDesc_t description = nullptr;
-  EXPECT_EQ(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_64F), CUBLAS_STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_64F),
+            CUBLAS_STATUS_NOT_SUPPORTED);
   cublasLtMatrixLayout_t layout = nullptr;
   EXPECT_EQ(cublasLtMatrixLayoutCreate(&layout, CUDA_R_32F, 5, 2, 4), CUBLAS_STATUS_INVALID_VALUE);
   EXPECT_EQ(cublasLtMatrixLayoutCreate(&layout, CUDA_R_32F, 0, 2, 4), CUBLAS_STATUS_INVALID_VALUE);

@@ -1,5 +1,6 @@
-/// Faults planted in kernels, and what the emulator says of each: kind, source line, block, thread. Beside them right
-/// kernels of which it must say nothing, in every order of threads and blocks. Compiled with the flags of the kernels.
+/// Faults planted in kernels, and what the emulator says of each: kind, source line, block, thread. Beside
+/// them right kernels of which it must say nothing, in every order of threads and blocks. Compiled with the
+/// flags of the kernels.
 
 #include <gtest/gtest.h>
 
@@ -30,7 +31,8 @@ using emulator::FaultKind;
 
 constexpr unsigned kAll = 0xffffffffu;
 
-// ---- tools -----------------------------------------------------------------------------------------------------
+// ---- tools
+// -----------------------------------------------------------------------------------------------------
 
 /// The line of this file that ends with the comment "@<mark>".
 int line_of(const std::string& mark) {
@@ -38,7 +40,8 @@ int line_of(const std::string& mark) {
   std::string text;
   const std::string wanted = "// @" + mark;
   for (int line = 1; std::getline(file, text); ++line) {
-    if (text.size() >= wanted.size() && text.compare(text.size() - wanted.size(), wanted.size(), wanted) == 0) {
+    if (text.size() >= wanted.size() &&
+        text.compare(text.size() - wanted.size(), wanted.size(), wanted) == 0) {
       return line;
     }
   }
@@ -46,7 +49,9 @@ int line_of(const std::string& mark) {
   return -1;
 }
 
-std::string file_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
+std::string file_name(const std::string& path) {
+  return path.substr(path.find_last_of('/') + 1);
+}
 
 /// Device memory of one test.
 template <class T>
@@ -90,7 +95,8 @@ void expect_fault(const Status& status, FaultKind kind, const char* mark, Triple
   EXPECT_EQ(status.code(), Code::cuda);
   ASSERT_EQ(fault.kind, kind) << emulator::name(fault.kind) << ": " << status.message();
   expect_site(fault.here, mark, block, thread);
-  EXPECT_NE(status.message().find(fault.text), std::string::npos) << "the status lacks the fault: " << status.message();
+  EXPECT_NE(status.message().find(fault.text), std::string::npos)
+      << "the status lacks the fault: " << status.message();
   if (mark != nullptr) {
     const std::string place = "test_emulator.cu:" + std::to_string(line_of(mark));
     EXPECT_NE(status.message().find(place), std::string::npos) << status.message();
@@ -133,7 +139,8 @@ void in_every_order(Body body) {
   }
 }
 
-// ---- barriers of a scan loop -----------------------------------------------------------------------------------
+// ---- barriers of a scan loop
+// -----------------------------------------------------------------------------------
 
 constexpr int kScanThreads = 128;
 struct ScanRow {
@@ -160,7 +167,8 @@ __global__ void scan_kernel(const float* x, float* y) {
 
 TEST_F(EmulatorAccess, MissingFirstBarrierOfAScanLoop) {
   const Buffer<float> x(2 * kScanThreads, 1.0f), y(2 * kScanThreads);
-  Status status = launch("scan", scan_kernel<false, true>, dim3(2), dim3(kScanThreads), 0, {}, x.get(), y.get());
+  Status status =
+      launch("scan", scan_kernel<false, true>, dim3(2), dim3(kScanThreads), 0, {}, x.get(), y.get());
   // Forward: thread 0 has written its sum when thread 1 reads it.
   expect_fault(status, FaultKind::race, "scan.read", {0, 0, 0}, {1, 0, 0});
   expect_site(emulator::last_fault().other, "scan.write", {0, 0, 0}, {0, 0, 0});
@@ -173,7 +181,8 @@ TEST_F(EmulatorAccess, MissingFirstBarrierOfAScanLoop) {
 
 TEST_F(EmulatorAccess, MissingSecondBarrierOfAScanLoop) {
   const Buffer<float> x(2 * kScanThreads, 1.0f), y(2 * kScanThreads);
-  Status status = launch("scan", scan_kernel<true, false>, dim3(2), dim3(kScanThreads), 0, {}, x.get(), y.get());
+  Status status =
+      launch("scan", scan_kernel<true, false>, dim3(2), dim3(kScanThreads), 0, {}, x.get(), y.get());
   // Thread 2 reads what thread 0 wrote in the step before.
   expect_fault(status, FaultKind::race, "scan.read", {0, 0, 0}, {2, 0, 0});
   expect_site(emulator::last_fault().other, "scan.write", {0, 0, 0}, {0, 0, 0});
@@ -193,7 +202,8 @@ TEST_F(Emulator, RightScanIsLeftAlone) {
   const Buffer<float> x(values);
   in_every_order([&] {
     const Buffer<float> y(values.size());
-    expect_right(launch("scan", scan_kernel<true, true>, dim3(3), dim3(kScanThreads), 0, {}, x.get(), y.get()));
+    expect_right(
+        launch("scan", scan_kernel<true, true>, dim3(3), dim3(kScanThreads), 0, {}, x.get(), y.get()));
     const std::vector<float> result = y.read();
     float sum = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -203,7 +213,8 @@ TEST_F(Emulator, RightScanIsLeftAlone) {
   });
 }
 
-// ---- inside a warp ---------------------------------------------------------------------------------------------
+// ---- inside a warp
+// ---------------------------------------------------------------------------------------------
 
 struct WarpRow {
   int values[64];
@@ -248,7 +259,8 @@ TEST_F(EmulatorAccess, ShufflesOrderNothing) {
   expect_site(emulator::last_fault().other, "shuffled.write", {0, 0, 0}, {1, 0, 0});
 }
 
-/// Two halves of a warp go their own ways; each orders its own lanes. With kAcross a lane looks into the other half.
+/// Two halves of a warp go their own ways; each orders its own lanes. With kAcross a lane looks into the
+/// other half.
 template <bool kAcross>
 __global__ void halves_kernel(int* y) {
   WarpRow& row = shared_storage<WarpRow>();
@@ -278,7 +290,8 @@ TEST_F(Emulator, WarpBarriersOrderTheirLanes) {
     const Buffer<int> y(64);
     expect_right(launch("neighbour", neighbour_kernel<true>, dim3(1), dim3(64), 0, {}, y.get()));
     std::vector<int> result = y.read();
-    for (int t = 0; t < 64; ++t) ASSERT_EQ(result[static_cast<std::size_t>(t)], (t / 32 * 32 + (t + 1) % 32) * 3);
+    for (int t = 0; t < 64; ++t)
+      ASSERT_EQ(result[static_cast<std::size_t>(t)], (t / 32 * 32 + (t + 1) % 32) * 3);
     expect_right(launch("halves", halves_kernel<false>, dim3(1), dim3(32), 0, {}, y.get()));
     result = y.read();
     for (int t = 0; t < 32; ++t) ASSERT_EQ(result[static_cast<std::size_t>(t)], t / 16 * 16 + (t + 1) % 16);
@@ -294,7 +307,8 @@ TEST_F(EmulatorAccess, BarrierOfSomeLanesOrdersOnlyThem) {
   expect_site(emulator::last_fault().other, "halves.write", {0, 0, 0}, {15, 0, 0});
 }
 
-// ---- between blocks and between launches -----------------------------------------------------------------------
+// ---- between blocks and between launches
+// -----------------------------------------------------------------------
 
 __global__ void next_block_kernel(float* y, int shift) {
   const unsigned block = (blockIdx.x + static_cast<unsigned>(shift)) % gridDim.x;
@@ -317,7 +331,8 @@ TEST_F(EmulatorAccess, RaceBetweenBlocks) {
   Status status = launch("same_element", same_element_kernel, dim3(4), dim3(32), 0, {}, y.get());
   expect_fault(status, FaultKind::race, "blocks.write", {1, 0, 0}, {3, 0, 0});
   expect_site(emulator::last_fault().other, "blocks.write", {0, 0, 0}, {3, 0, 0});
-  status = launch("read_of_another_block", read_of_another_block_kernel, dim3(4), dim3(32), 0, {}, y.get(), 128);
+  status =
+      launch("read_of_another_block", read_of_another_block_kernel, dim3(4), dim3(32), 0, {}, y.get(), 128);
   expect_fault(status, FaultKind::race, "blocks.shift", {1, 0, 0}, {0, 0, 0});
   emulator::set_order({Direction::forward, Direction::backward});
   status = launch("same_element", same_element_kernel, dim3(4), dim3(32), 0, {}, y.get());
@@ -335,7 +350,8 @@ TEST_F(Emulator, LaunchesAreOrdered) {
   });
 }
 
-// ---- addresses -------------------------------------------------------------------------------------------------
+// ---- addresses
+// -------------------------------------------------------------------------------------------------
 
 __global__ void copy_kernel(const float* x, float* y, int n) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -348,7 +364,8 @@ TEST_F(EmulatorAccess, OutOfBoundsRead) {
   const Buffer<float> x(100, 1.0f), y(128);
   const Status status = launch("copy", copy_kernel, dim3(4), dim3(32), 0, {}, x.get(), y.get(), 101);
   expect_fault(status, FaultKind::out_of_bounds, "copy.read", {3, 0, 0}, {4, 0, 0});
-  EXPECT_NE(status.message().find("reads 4 bytes at 0 bytes behind the end of device allocation"), std::string::npos)
+  EXPECT_NE(status.message().find("reads 4 bytes at 0 bytes behind the end of device allocation"),
+            std::string::npos)
       << status.message();
   EXPECT_NE(status.message().find("(400 bytes)"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("kernel copy"), std::string::npos) << status.message();
@@ -372,7 +389,8 @@ TEST_F(EmulatorAccess, UseAfterFree) {
   const Buffer<float> y(64, 0.0f);
   Status status = launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, freed, y.get(), 64);
   expect_fault(status, FaultKind::use_after_free, "copy.read", {0, 0, 0}, {0, 0, 0});
-  EXPECT_NE(status.message().find("byte 0 of freed device allocation"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("byte 0 of freed device allocation"), std::string::npos)
+      << status.message();
   status = launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, y.get(), freed, 64);
   expect_fault(status, FaultKind::use_after_free, "copy.write", {0, 0, 0}, {0, 0, 0});
 }
@@ -385,7 +403,8 @@ TEST_F(EmulatorAccess, HostPointersAndNullPointers) {
   status = launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, y.get(), host.data(), 64);
   expect_fault(status, FaultKind::host_pointer, "copy.write", {0, 0, 0}, {0, 0, 0});
   EXPECT_EQ(host[0], 1.0f) << "the write was reported, it must not be made";
-  status = launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, static_cast<const float*>(nullptr), y.get(), 64);
+  status =
+      launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, static_cast<const float*>(nullptr), y.get(), 64);
   expect_fault(status, FaultKind::out_of_bounds, "copy.read", {0, 0, 0}, {0, 0, 0});
 }
 
@@ -415,7 +434,7 @@ __global__ void shared_overrun_kernel(float* y, int distance) {
   __syncthreads();
   float* const values = pair.first;
   y[threadIdx.x] = values[static_cast<int>(threadIdx.x) + distance];  // @overrun.read
-  values[static_cast<int>(threadIdx.x) + distance] = 0.0f;           // @overrun.write
+  values[static_cast<int>(threadIdx.x) + distance] = 0.0f;            // @overrun.write
 }
 
 __global__ void dynamic_overrun_kernel(float* y, int n) {
@@ -444,7 +463,8 @@ TEST_F(EmulatorAccess, SharedMemoryOverrun) {
   expect_fault(status, FaultKind::out_of_bounds, "dynamic.write", {0, 0, 0}, {0, 0, 0});
   EXPECT_NE(status.message().find("behind the end of dynamic shared memory (256 bytes)"), std::string::npos)
       << status.message();
-  expect_right(launch("dynamic", dynamic_overrun_kernel, dim3(1), dim3(32), 64 * sizeof(float), {}, y.get(), 64));
+  expect_right(
+      launch("dynamic", dynamic_overrun_kernel, dim3(1), dim3(32), 64 * sizeof(float), {}, y.get(), 64));
 }
 
 __global__ void keep_kernel(float4* y, const float* x) {
@@ -473,7 +493,8 @@ TEST_F(EmulatorAccess, OverrunFromOneMemberIntoTheNext) {
   expect_right(launch("member", member_overrun_kernel, dim3(1), dim3(32), 0, {}, y.get(), 31));
   const Status status = launch("member", member_overrun_kernel, dim3(1), dim3(32), 0, {}, y.get(), 32);
   expect_fault(status, FaultKind::out_of_bounds, "member.read", {0, 0, 0}, {3, 0, 0});
-  EXPECT_NE(status.message().find("index 32 of an array 'float [32]'"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("index 32 of an array 'float [32]'"), std::string::npos)
+      << status.message();
 }
 
 struct SharedPointer {
@@ -509,7 +530,8 @@ TEST_F(EmulatorAccess, SpinWaitsEnd) {
   expect_fault(status, FaultKind::endless, "spin.read", {0, 0, 0}, {0, 0, 0});
 }
 
-// ---- divergence ------------------------------------------------------------------------------------------------
+// ---- divergence
+// ------------------------------------------------------------------------------------------------
 
 __global__ void early_return_kernel(float* y) {
   if (threadIdx.x == 40) return;
@@ -528,7 +550,7 @@ __global__ void two_barriers_kernel(float* y) {
 
 __global__ void divergent_loop_kernel(float* y) {
   for (unsigned i = 0; i <= threadIdx.x / 33; ++i) __syncthreads();  // @loop.barrier
-  __syncthreads();                                                 // @loop.end
+  __syncthreads();                                                   // @loop.end
   y[threadIdx.x] = 1.0f;
 }
 
@@ -562,7 +584,7 @@ __global__ void missing_lane_kernel(float* y) {
 __global__ void missing_lane_at_barrier_kernel(float* y) {
   float value = static_cast<float>(threadIdx.x);
   if (threadIdx.x % 32 != 4) value = __shfl_xor_sync(kAll, value, 1);  // @barrier.shuffle
-  __syncthreads();                                                   // @barrier.barrier
+  __syncthreads();                                                     // @barrier.barrier
   y[threadIdx.x] = value;
 }
 
@@ -591,7 +613,8 @@ TEST_F(Emulator, LaneMissingFromAShuffle) {
   Status status = launch("missing_lane", missing_lane_kernel, dim3(2), dim3(64), 0, {}, y.get());
   expect_fault(status, FaultKind::divergence, "lane.shuffle", {0, 0, 0}, {32, 0, 0});
   EXPECT_EQ(emulator::last_fault().other.thread, (Triple{39, 0, 0}));
-  EXPECT_NE(status.message().find("for lane 7, which never comes: thread (39, 0, 0) has returned"), std::string::npos)
+  EXPECT_NE(status.message().find("for lane 7, which never comes: thread (39, 0, 0) has returned"),
+            std::string::npos)
       << status.message();
   status = launch("missing_lane", missing_lane_at_barrier_kernel, dim3(2), dim3(64), 0, {}, y.get());
   expect_fault(status, FaultKind::divergence, "barrier.shuffle", {0, 0, 0}, {0, 0, 0});
@@ -606,7 +629,8 @@ TEST_F(Emulator, WrongMasks) {
   emulator::set_order({});
   Status status = launch("masks", masks_kernel, dim3(1), dim3(32), 0, {}, y.get());
   expect_fault(status, FaultKind::divergence, "masks.shuffle", {0, 0, 0}, {0, 0, 0});
-  EXPECT_EQ(emulator::last_fault().other.thread, (Triple{30, 0, 0})) << "lanes 30 and 31 went on without the others";
+  EXPECT_EQ(emulator::last_fault().other.thread, (Triple{30, 0, 0}))
+      << "lanes 30 and 31 went on without the others";
   status = launch("own", outside_mask_kernel, dim3(1), dim3(32), 0, {}, y.get(), 0xfffffffeu, 1, 32);
   expect_fault(status, FaultKind::divergence, "outside.shuffle", {0, 0, 0}, {0, 0, 0});
   status = launch("lacking", outside_mask_kernel, dim3(1), dim3(20), 0, {}, y.get(), kAll, 0, 32);
@@ -617,7 +641,8 @@ TEST_F(Emulator, WrongMasks) {
   expect_fault(status, FaultKind::bad_shuffle, "outside.shuffle", {0, 0, 0}, {0, 0, 0});
 }
 
-// ---- what shuffles and votes give ------------------------------------------------------------------------------
+// ---- what shuffles and votes give
+// ------------------------------------------------------------------------------
 
 template <class T>
 __global__ void shuffles_kernel(T* y, int operand, int width) {
@@ -684,14 +709,17 @@ TEST_F(Emulator, VotesGiveWhatCudaSays) {
       for (int t = 0; t < 64; ++t) {
         const int in_warp = std::min(32, std::max(0, limit - t / 32 * 32));
         const unsigned ballot = in_warp == 32 ? kAll : (1u << in_warp) - 1;
-        const int wanted[6] = {static_cast<int>(ballot), in_warp > 0, in_warp == 32, limit, limit > 0, limit == 64};
-        for (int kind = 0; kind < 6; ++kind) ASSERT_EQ(got[static_cast<std::size_t>(kind * 64 + t)], wanted[kind]) << t;
+        const int wanted[6] = {
+            static_cast<int>(ballot), in_warp > 0, in_warp == 32, limit, limit > 0, limit == 64};
+        for (int kind = 0; kind < 6; ++kind)
+          ASSERT_EQ(got[static_cast<std::size_t>(kind * 64 + t)], wanted[kind]) << t;
       }
     }
   });
 }
 
-// ---- right kernels ---------------------------------------------------------------------------------------------
+// ---- right kernels
+// ---------------------------------------------------------------------------------------------
 
 template <class T>
 __global__ void narrow_kernel(const T* x, T* y, int n) {
@@ -744,7 +772,8 @@ TEST_F(Emulator, BlocksAndGridsInThreeDimensions) {
     const Buffer<int> y(24 * 60);
     expect_right(launch("cube", cube_kernel, dim3(2, 3, 4), dim3(5, 4, 3), 0, {}, y.get()));
     const std::vector<int> got = y.read();
-    for (int i = 0; i < 24 * 60; ++i) ASSERT_EQ(got[static_cast<std::size_t>(i)], i / 60 * 1000 + i % 60 + 30 * 100000);
+    for (int i = 0; i < 24 * 60; ++i)
+      ASSERT_EQ(got[static_cast<std::size_t>(i)], i / 60 * 1000 + i % 60 + 30 * 100000);
   });
 }
 
@@ -773,7 +802,8 @@ __global__ void mixture_kernel(const Parameters parameters) {
   __syncthreads();
   const float4 vector = columns.second[t % 5];
   if (t < parameters.n) {
-    parameters.y[t] = extra[t] * static_cast<float>(columns.first[t % 7]) + vector.x + vector.y + vector.z + vector.w;
+    parameters.y[t] =
+        extra[t] * static_cast<float>(columns.first[t % 7]) + vector.x + vector.y + vector.z + vector.w;
   }
 }
 
@@ -784,11 +814,13 @@ TEST_F(Emulator, ArgumentsConstantsStacksAndBothKindsOfSharedMemory) {
     for (int i = 0; i < 9; ++i) parameters.scale[i] = i;
     expect_right(launch("mixture", mixture_kernel, dim3(1), dim3(128), 128 * sizeof(float), {}, parameters));
     const std::vector<float> got = y.read();
-    for (int i = 0; i < 100; ++i) ASSERT_EQ(got[static_cast<std::size_t>(i)], 3.0f * static_cast<float>(i % 7) + 15.0f);
+    for (int i = 0; i < 100; ++i)
+      ASSERT_EQ(got[static_cast<std::size_t>(i)], 3.0f * static_cast<float>(i % 7) + 15.0f);
   });
 }
 
-// ---- after a fault ---------------------------------------------------------------------------------------------
+// ---- after a fault
+// ---------------------------------------------------------------------------------------------
 
 struct ThrownByKernel : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -811,7 +843,8 @@ TEST_F(Emulator, ExceptionsInKernelsAreFaults) {
 TEST_F(Emulator, TheNextLaunchWorksAfterEachFault) {
   const Buffer<float> x(2 * kScanThreads, 1.0f), y(2 * kScanThreads);
   const auto good = [&] {
-    expect_right(launch("scan", scan_kernel<true, true>, dim3(2), dim3(kScanThreads), 0, {}, x.get(), y.get()));
+    expect_right(
+        launch("scan", scan_kernel<true, true>, dim3(2), dim3(kScanThreads), 0, {}, x.get(), y.get()));
     ASSERT_EQ(y.read()[kScanThreads - 1], static_cast<float>(kScanThreads));
   };
   for (int round = 0; round < 50; ++round) {
@@ -822,7 +855,8 @@ TEST_F(Emulator, TheNextLaunchWorksAfterEachFault) {
     EXPECT_FALSE(launch("throwing", throwing_kernel, dim3(1), dim3(32), 0, {}, y.get()).ok());
     good();
     if (!emulator::checks_accesses()) continue;
-    EXPECT_FALSE(launch("scan", scan_kernel<false, true>, dim3(1), dim3(kScanThreads), 0, {}, x.get(), y.get()).ok());
+    EXPECT_FALSE(
+        launch("scan", scan_kernel<false, true>, dim3(1), dim3(kScanThreads), 0, {}, x.get(), y.get()).ok());
     good();
     EXPECT_FALSE(launch("copy", copy_kernel, dim3(8), dim3(1024), 0, {}, x.get(), y.get(), 5000).ok());
     good();
@@ -830,7 +864,8 @@ TEST_F(Emulator, TheNextLaunchWorksAfterEachFault) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "what launch() reports it also takes from CUDA";
 }
 
-// ---- limits ----------------------------------------------------------------------------------------------------
+// ---- limits
+// ----------------------------------------------------------------------------------------------------
 
 __global__ void nothing_kernel() {}
 
@@ -843,7 +878,9 @@ __global__ void large_kernel(float* y, bool both) {
   if (both) dynamic_shared<float>()[threadIdx.x] = 1.0f;
   y[threadIdx.x] = large.values[threadIdx.x];
 }
-__global__ void no_dynamic_kernel(float* y) { y[threadIdx.x] = dynamic_shared<float>()[0]; }
+__global__ void no_dynamic_kernel(float* y) {
+  y[threadIdx.x] = dynamic_shared<float>()[0];
+}
 __global__ void dynamic_kernel(float* y, int n) {
   float* const values = dynamic_shared<float>();
   for (int i = 0; i < n; ++i) values[i] = 1.0f;
@@ -878,7 +915,8 @@ TEST_F(Emulator, LimitsOfSharedMemory) {
   emulator::set_order({});
   const Buffer<float> y(32, 0.0f);
   const std::size_t limit = 163 * 1024;
-  expect_right(launch("dynamic", dynamic_kernel, dim3(1), dim3(1), limit, {}, y.get(), static_cast<int>(limit / 4)));
+  expect_right(
+      launch("dynamic", dynamic_kernel, dim3(1), dim3(1), limit, {}, y.get(), static_cast<int>(limit / 4)));
   Status status = launch("dynamic", dynamic_kernel, dim3(1), dim3(1), limit + 4, {}, y.get(), 1);
   EXPECT_EQ(status.code(), Code::cuda);
   EXPECT_NE(status.message().find("kernel dynamic"), std::string::npos) << status.message();
@@ -911,36 +949,44 @@ TEST(LaunchHelper, GridFor) {
   EXPECT_EQ(cuda::grid_for(std::int64_t{1} << 62, 1, std::int64_t{1} << 40).x, 2147483647u);
 }
 
-// ---- beside the address sanitizer --------------------------------------------------------------------------------
+// ---- beside the address sanitizer
+// --------------------------------------------------------------------------------
 
 #if defined(__SANITIZE_ADDRESS__)
 TEST(EmulatorDeathTest, AddressSanitizerSeesBadAddresses) {
   const Buffer<float> x(100, 1.0f), y(128, 0.0f);
   EXPECT_DEATH((void)launch("copy", copy_kernel, dim3(4), dim3(32), 0, {}, x.get(), y.get(), 101),
                "use-after-poison.*\n.*READ of size 4|READ of size 4");
-  EXPECT_DEATH((void)launch("copy", copy_kernel, dim3(4), dim3(32), 0, {}, y.get(), x.get(), 101), "WRITE of size 4");
+  EXPECT_DEATH((void)launch("copy", copy_kernel, dim3(4), dim3(32), 0, {}, y.get(), x.get(), 101),
+               "WRITE of size 4");
   EXPECT_DEATH((void)launch("dynamic", dynamic_overrun_kernel, dim3(1), dim3(32), 256, {}, y.get(), 65),
                "WRITE of size 4");
   float* freed = nullptr;
   ASSERT_EQ(cudaMalloc(&freed, 256), cudaSuccess);
   ASSERT_EQ(cudaFree(freed), cudaSuccess);
-  EXPECT_DEATH((void)launch("copy", copy_kernel, dim3(1), dim3(32), 0, {}, freed, y.get(), 32), "READ of size 4");
+  EXPECT_DEATH((void)launch("copy", copy_kernel, dim3(1), dim3(32), 0, {}, freed, y.get(), 32),
+               "READ of size 4");
 }
 #endif
 
-// ---- memory of the device, seen from the host ------------------------------------------------------------------
+// ---- memory of the device, seen from the host
+// ------------------------------------------------------------------
 
-float touch_from_host(const float* device, int i) { return *const_cast<const volatile float*>(device + i); }
+float touch_from_host(const float* device, int i) {
+  return *const_cast<const volatile float*>(device + i);
+}
 
 TEST(EmulatorDeathTest, HostReadOfDeviceMemory) {
   const Buffer<float> x(64, 1.0f);
-  EXPECT_DEATH(touch_from_host(x.get(), 2), "host code touched device memory: byte 8 of device allocation [0-9]+ .256 bytes");
+  EXPECT_DEATH(touch_from_host(x.get(), 2),
+               "host code touched device memory: byte 8 of device allocation [0-9]+ .256 bytes");
   EXPECT_EQ(x.read()[2], 1.0f);
 }
 
 TEST(EmulatorDeathTest, HostWriteOfDeviceMemory) {
   const Buffer<float> x(64, 1.0f);
-  EXPECT_DEATH(*const_cast<volatile float*>(x.get() + 1) = 5.0f, "host code touched device memory: byte 4 of device");
+  EXPECT_DEATH(*const_cast<volatile float*>(x.get() + 1) = 5.0f,
+               "host code touched device memory: byte 4 of device");
   EXPECT_EQ(x.read()[1], 1.0f) << "the child's device memory is its own";
 }
 
@@ -985,7 +1031,8 @@ TEST(EmulatorMemory, NewMemoryIsNotANumber) {
   for (const float value : values) ASSERT_TRUE(std::isnan(value));
   EXPECT_EQ(cudaFree(data), cudaSuccess);
   EXPECT_EQ(cudaFree(data), cudaErrorInvalidValue) << "freed twice";
-  EXPECT_NE(std::string(cudaGetErrorString(cudaErrorInvalidValue)).find("freed device allocation"), std::string::npos);
+  EXPECT_NE(std::string(cudaGetErrorString(cudaErrorInvalidValue)).find("freed device allocation"),
+            std::string::npos);
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
 }
 
@@ -1032,7 +1079,8 @@ TEST(EmulatorMemory, CopiesStayInsideOneAllocation) {
 TEST(EmulatorMemory, CopiesOfRows) {
   const Buffer<float> x(12, 1.0f);
   const std::vector<float> rows = {10, 11, 12, 13, 14, 15};
-  ASSERT_EQ(cudaMemcpy2DAsync(x.get(), 16, rows.data(), 8, 8, 3, cudaMemcpyHostToDevice, nullptr), cudaSuccess);
+  ASSERT_EQ(cudaMemcpy2DAsync(x.get(), 16, rows.data(), 8, 8, 3, cudaMemcpyHostToDevice, nullptr),
+            cudaSuccess);
   EXPECT_EQ(x.read(), (std::vector<float>{10, 11, 1, 1, 12, 13, 1, 1, 14, 15, 1, 1}));
   EXPECT_EQ(cudaMemcpy2DAsync(x.get(), 16, rows.data(), 8, 8, 4, cudaMemcpyHostToDevice, nullptr),
             cudaErrorInvalidValue);
@@ -1042,7 +1090,9 @@ TEST(EmulatorMemory, CopiesOfRows) {
 }
 
 /// The one kind of write that the call-backs do not see: a copy of the standard library.
-__global__ void unseen_write_kernel(float* y, std::size_t bytes) { std::memset(y, 0, bytes); }
+__global__ void unseen_write_kernel(float* y, std::size_t bytes) {
+  std::memset(y, 0, bytes);
+}
 
 TEST(EmulatorMemory, GuardBytes) {
   if (!emulator::checks_accesses()) GTEST_SKIP() << "the address sanitizer ends the process at the write";
@@ -1050,7 +1100,8 @@ TEST(EmulatorMemory, GuardBytes) {
   ASSERT_EQ(cudaMalloc(&data, 100), cudaSuccess);
   EXPECT_TRUE(launch("unseen", unseen_write_kernel, dim3(1), dim3(1), 0, {}, data, std::size_t{101}).ok());
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
-  EXPECT_NE(std::string(cudaGetErrorString(cudaErrorIllegalAddress)).find("0 bytes behind the end of device allocation"),
+  EXPECT_NE(std::string(cudaGetErrorString(cudaErrorIllegalAddress))
+                .find("0 bytes behind the end of device allocation"),
             std::string::npos);
   EXPECT_EQ(cudaFree(data), cudaErrorInvalidValue) << "freed, and the damage is told";
   (void)cudaGetLastError();
@@ -1081,7 +1132,8 @@ TEST(EmulatorStreams, HandlesAreChecked) {
   ASSERT_EQ(cudaEventCreate(&start), cudaSuccess);
   ASSERT_EQ(cudaEventCreate(&end), cudaSuccess);
   float milliseconds = -1;
-  EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, end), cudaErrorInvalidResourceHandle) << "not recorded yet";
+  EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, end), cudaErrorInvalidResourceHandle)
+      << "not recorded yet";
   EXPECT_EQ(cudaEventRecord(start, stream), cudaSuccess);
   const Buffer<float> x(64);
   EXPECT_EQ(cudaMemsetAsync(x.get(), 0, 256, stream), cudaSuccess);
@@ -1103,7 +1155,8 @@ TEST(EmulatorStreams, HandlesAreChecked) {
   (void)cudaGetLastError();
 }
 
-// ---- several host threads --------------------------------------------------------------------------------------
+// ---- several host threads
+// --------------------------------------------------------------------------------------
 
 TEST(EmulatorThreads, HostThreadsLaunchAtTheSameTime) {
   std::vector<std::thread> threads;
@@ -1113,10 +1166,13 @@ TEST(EmulatorThreads, HostThreadsLaunchAtTheSameTime) {
       const Buffer<float> x(2 * kScanThreads, static_cast<float>(number)), y(2 * kScanThreads);
       bool all = true;
       for (int round = 0; round < 20; ++round) {
-        all = all && launch("scan", scan_kernel<true, true>, dim3(2), dim3(kScanThreads), 0, {}, x.get(), y.get()).ok();
+        all = all &&
+              launch("scan", scan_kernel<true, true>, dim3(2), dim3(kScanThreads), 0, {}, x.get(), y.get())
+                  .ok();
         all = all && y.read()[5] == 6.0f * static_cast<float>(number);
         // One thread's fault is not another's.
-        if (number == 0) all = all && !launch("early", early_return_kernel, dim3(1), dim3(64), 0, {}, y.get()).ok();
+        if (number == 0)
+          all = all && !launch("early", early_return_kernel, dim3(1), dim3(64), 0, {}, y.get()).ok();
         all = all && (emulator::last_fault().kind == FaultKind::none) == (number != 0);
       }
       good[number] = all;

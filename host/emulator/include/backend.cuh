@@ -1,12 +1,13 @@
-/// Shared memory of the emulator, behind common/shared.cuh. kernels/native has the file of this name for nvcc.
+/// Shared memory of the emulator, behind common/shared.cuh. kernels/native has the file of this name for
+/// nvcc.
 #pragma once
 
 #include <cuda_runtime.h>
 
 namespace scantape::cuda::backend {
 
-/// `bytes` of static shared memory of this block, the same for every caller with the same `tag`. NaN to begin with;
-/// reading what nobody wrote, and leaving it, are faults.
+/// `bytes` of static shared memory of this block, the same for every caller with the same `tag`. NaN to begin
+/// with; reading what nobody wrote, and leaving it, are faults.
 void* static_shared_memory(const void* tag, std::size_t bytes, std::size_t alignment);
 /// The block's dynamic shared memory, as large as its launch asked for, aligned to 16 bytes.
 void* dynamic_shared_memory();

@@ -1,5 +1,6 @@
-/// CUDA's runtime header for machines without a GPU: the part of it that scantape uses, answered by host/emulator.
-/// Names, values and meanings are CUDA's. What is missing here is not supported and fails to compile.
+/// CUDA's runtime header for machines without a GPU: the part of it that scantape uses, answered by
+/// host/emulator. Names, values and meanings are CUDA's. What is missing here is not supported and fails to
+/// compile.
 #pragma once
 
 // The C headers, not <cmath>: as under nvcc, abs(float) and exp(float) are then the float functions.
@@ -29,30 +30,39 @@
 // An object file that was compiled with CUDA's own headers must not link with one compiled with these.
 inline namespace scantape_emulated {
 
-// ---- types -----------------------------------------------------------------------------------------------------
+// ---- types
+// -----------------------------------------------------------------------------------------------------
 
 struct dim3 {
   unsigned int x, y, z;
   constexpr dim3(unsigned int x_ = 1, unsigned int y_ = 1, unsigned int z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
-#define SCANTAPE_EMULATED_VECTORS(name, T, align2, align4)                                        \
-  struct name##1 {                                                                                \
-    T x;                                                                                          \
-  };                                                                                              \
-  struct alignas(align2) name##2 {                                                                \
-    T x, y;                                                                                       \
-  };                                                                                              \
-  struct name##3 {                                                                                \
-    T x, y, z;                                                                                    \
-  };                                                                                              \
-  struct alignas(align4) name##4 {                                                                \
-    T x, y, z, w;                                                                                 \
-  };                                                                                              \
-  __forceinline__ constexpr name##1 make_##name##1(T x) { return {x}; }                           \
-  __forceinline__ constexpr name##2 make_##name##2(T x, T y) { return {x, y}; }                   \
-  __forceinline__ constexpr name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }           \
-  __forceinline__ constexpr name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+#define SCANTAPE_EMULATED_VECTORS(name, T, align2, align4)               \
+  struct name##1 {                                                       \
+    T x;                                                                 \
+  };                                                                     \
+  struct alignas(align2) name##2 {                                       \
+    T x, y;                                                              \
+  };                                                                     \
+  struct name##3 {                                                       \
+    T x, y, z;                                                           \
+  };                                                                     \
+  struct alignas(align4) name##4 {                                       \
+    T x, y, z, w;                                                        \
+  };                                                                     \
+  __forceinline__ constexpr name##1 make_##name##1(T x) {                \
+    return {x};                                                          \
+  }                                                                      \
+  __forceinline__ constexpr name##2 make_##name##2(T x, T y) {           \
+    return {x, y};                                                       \
+  }                                                                      \
+  __forceinline__ constexpr name##3 make_##name##3(T x, T y, T z) {      \
+    return {x, y, z};                                                    \
+  }                                                                      \
+  __forceinline__ constexpr name##4 make_##name##4(T x, T y, T z, T w) { \
+    return {x, y, z, w};                                                 \
+  }
 SCANTAPE_EMULATED_VECTORS(char, signed char, 2, 4)
 SCANTAPE_EMULATED_VECTORS(uchar, unsigned char, 2, 4)
 SCANTAPE_EMULATED_VECTORS(short, short, 4, 8)
@@ -72,9 +82,15 @@ struct alignas(16) longlong2 {
 struct alignas(16) ulonglong2 {
   unsigned long long x, y;
 };
-__forceinline__ constexpr double2 make_double2(double x, double y) { return {x, y}; }
-__forceinline__ constexpr longlong2 make_longlong2(long long x, long long y) { return {x, y}; }
-__forceinline__ constexpr ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) { return {x, y}; }
+__forceinline__ constexpr double2 make_double2(double x, double y) {
+  return {x, y};
+}
+__forceinline__ constexpr longlong2 make_longlong2(long long x, long long y) {
+  return {x, y};
+}
+__forceinline__ constexpr ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) {
+  return {x, y};
+}
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -186,10 +202,11 @@ struct cudaLaunchConfig_t {
   unsigned int numAttrs;
 };
 
-// ---- the runtime's functions -----------------------------------------------------------------------------------
+// ---- the runtime's functions
+// -----------------------------------------------------------------------------------
 
-/// Where the emulator knows more about the failure than its code says, e.g. the race that it found, this is that text.
-/// It is good until the same thread's next failure.
+/// Where the emulator knows more about the failure than its code says, e.g. the race that it found, this is
+/// that text. It is good until the same thread's next failure.
 const char* cudaGetErrorString(cudaError_t error);
 const char* cudaGetErrorName(cudaError_t error);
 cudaError_t cudaGetLastError();
@@ -216,9 +233,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 cudaError_t cudaMemcpy(void* target, const void* source, std::size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream = nullptr);
-cudaError_t cudaMemcpy2DAsync(void* target, std::size_t target_pitch, const void* source, std::size_t source_pitch,
-                              std::size_t width, std::size_t height, cudaMemcpyKind kind,
-                              cudaStream_t stream = nullptr);
+cudaError_t cudaMemcpy2DAsync(void* target, std::size_t target_pitch, const void* source,
+                              std::size_t source_pitch, std::size_t width, std::size_t height,
+                              cudaMemcpyKind kind, cudaStream_t stream = nullptr);
 cudaError_t cudaMemset(void* target, int value, std::size_t bytes);
 cudaError_t cudaMemsetAsync(void* target, int value, std::size_t bytes, cudaStream_t stream = nullptr);
 
@@ -261,7 +278,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)
   return cudaFuncGetAttributes(attributes, reinterpret_cast<const void*>(kernel));
 }
 
-// ---- launch ----------------------------------------------------------------------------------------------------
+// ---- launch
+// ----------------------------------------------------------------------------------------------------
 
 namespace emulator_detail {
 
@@ -288,11 +306,12 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   static_assert((std::is_trivially_copyable_v<P> && ...), "arguments of kernels are copied byte by byte");
   static_assert((std::size_t{0} + ... + sizeof(P)) <= 4096, "a kernel takes 4 KiB of arguments at most");
   const std::tuple<P...> values(std::forward<A>(arguments)...);
-  return emulator_detail::launch(config, {reinterpret_cast<const void*>(kernel), &emulator_detail::run_kernel<P...>,
-                                          &values, sizeof(values)});
+  return emulator_detail::launch(config, {reinterpret_cast<const void*>(kernel),
+                                          &emulator_detail::run_kernel<P...>, &values, sizeof(values)});
 }
 
-// ---- what a thread knows about itself --------------------------------------------------------------------------
+// ---- what a thread knows about itself
+// --------------------------------------------------------------------------
 
 extern constinit thread_local uint3 threadIdx;
 extern constinit thread_local uint3 blockIdx;
@@ -300,8 +319,9 @@ extern constinit thread_local dim3 blockDim;
 extern constinit thread_local dim3 gridDim;
 inline constexpr int warpSize = 32;
 
-// ---- barriers, shuffles, votes ---------------------------------------------------------------------------------
-// Each takes the source line it stands on: that is the identity under which threads must meet.
+// ---- barriers, shuffles, votes
+// --------------------------------------------------------------------------------- Each takes the source
+// line it stands on: that is the identity under which threads must meet.
 
 #define SCANTAPE_EMULATED_PLACE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
@@ -333,25 +353,26 @@ __forceinline__ T shuffle_value(Shuffle kind, unsigned int mask, T value, unsign
 
 }  // namespace emulator_detail
 
-#define SCANTAPE_EMULATED_SHUFFLES(T)                                                                            \
-  __forceinline__ T __shfl_sync(unsigned int mask, T value, int source, int width = warpSize,                    \
-                                SCANTAPE_EMULATED_PLACE) {                                                       \
-    return emulator_detail::shuffle_value(emulator_detail::Shuffle::index, mask, value,                          \
-                                          static_cast<unsigned int>(source), width, file, line);                 \
-  }                                                                                                              \
-  __forceinline__ T __shfl_up_sync(unsigned int mask, T value, unsigned int delta, int width = warpSize,         \
-                                   SCANTAPE_EMULATED_PLACE) {                                                    \
-    return emulator_detail::shuffle_value(emulator_detail::Shuffle::up, mask, value, delta, width, file, line);  \
-  }                                                                                                              \
-  __forceinline__ T __shfl_down_sync(unsigned int mask, T value, unsigned int delta, int width = warpSize,       \
-                                     SCANTAPE_EMULATED_PLACE) {                                                  \
-    return emulator_detail::shuffle_value(emulator_detail::Shuffle::down, mask, value, delta, width, file,       \
-                                          line);                                                                 \
-  }                                                                                                              \
-  __forceinline__ T __shfl_xor_sync(unsigned int mask, T value, int lane_mask, int width = warpSize,             \
-                                    SCANTAPE_EMULATED_PLACE) {                                                   \
-    return emulator_detail::shuffle_value(emulator_detail::Shuffle::exclusive_or, mask, value,                   \
-                                          static_cast<unsigned int>(lane_mask), width, file, line);              \
+#define SCANTAPE_EMULATED_SHUFFLES(T)                                                                      \
+  __forceinline__ T __shfl_sync(unsigned int mask, T value, int source, int width = warpSize,              \
+                                SCANTAPE_EMULATED_PLACE) {                                                 \
+    return emulator_detail::shuffle_value(emulator_detail::Shuffle::index, mask, value,                    \
+                                          static_cast<unsigned int>(source), width, file, line);           \
+  }                                                                                                        \
+  __forceinline__ T __shfl_up_sync(unsigned int mask, T value, unsigned int delta, int width = warpSize,   \
+                                   SCANTAPE_EMULATED_PLACE) {                                              \
+    return emulator_detail::shuffle_value(emulator_detail::Shuffle::up, mask, value, delta, width, file,   \
+                                          line);                                                           \
+  }                                                                                                        \
+  __forceinline__ T __shfl_down_sync(unsigned int mask, T value, unsigned int delta, int width = warpSize, \
+                                     SCANTAPE_EMULATED_PLACE) {                                            \
+    return emulator_detail::shuffle_value(emulator_detail::Shuffle::down, mask, value, delta, width, file, \
+                                          line);                                                           \
+  }                                                                                                        \
+  __forceinline__ T __shfl_xor_sync(unsigned int mask, T value, int lane_mask, int width = warpSize,       \
+                                    SCANTAPE_EMULATED_PLACE) {                                             \
+    return emulator_detail::shuffle_value(emulator_detail::Shuffle::exclusive_or, mask, value,             \
+                                          static_cast<unsigned int>(lane_mask), width, file, line);        \
   }
 SCANTAPE_EMULATED_SHUFFLES(int)
 SCANTAPE_EMULATED_SHUFFLES(unsigned int)
@@ -364,16 +385,21 @@ SCANTAPE_EMULATED_SHUFFLES(double)
 #undef SCANTAPE_EMULATED_SHUFFLES
 #undef SCANTAPE_EMULATED_PLACE
 
-// ---- arithmetic ------------------------------------------------------------------------------------------------
+// ---- arithmetic
+// ------------------------------------------------------------------------------------------------
 
 template <class T>
 __forceinline__ T __ldg(const T* address) {
   return *address;
 }
 
-#define SCANTAPE_EMULATED_MIN_MAX(T)                                     \
-  __forceinline__ constexpr T min(T a, T b) { return b < a ? b : a; }    \
-  __forceinline__ constexpr T max(T a, T b) { return a < b ? b : a; }
+#define SCANTAPE_EMULATED_MIN_MAX(T)          \
+  __forceinline__ constexpr T min(T a, T b) { \
+    return b < a ? b : a;                     \
+  }                                           \
+  __forceinline__ constexpr T max(T a, T b) { \
+    return a < b ? b : a;                     \
+  }
 SCANTAPE_EMULATED_MIN_MAX(int)
 SCANTAPE_EMULATED_MIN_MAX(unsigned int)
 SCANTAPE_EMULATED_MIN_MAX(long)
@@ -381,21 +407,49 @@ SCANTAPE_EMULATED_MIN_MAX(unsigned long)
 SCANTAPE_EMULATED_MIN_MAX(long long)
 SCANTAPE_EMULATED_MIN_MAX(unsigned long long)
 #undef SCANTAPE_EMULATED_MIN_MAX
-__forceinline__ float min(float a, float b) { return ::fminf(a, b); }
-__forceinline__ float max(float a, float b) { return ::fmaxf(a, b); }
-__forceinline__ double min(double a, double b) { return ::fmin(a, b); }
-__forceinline__ double max(double a, double b) { return ::fmax(a, b); }
+__forceinline__ float min(float a, float b) {
+  return ::fminf(a, b);
+}
+__forceinline__ float max(float a, float b) {
+  return ::fmaxf(a, b);
+}
+__forceinline__ double min(double a, double b) {
+  return ::fmin(a, b);
+}
+__forceinline__ double max(double a, double b) {
+  return ::fmax(a, b);
+}
 
-__forceinline__ int __float_as_int(float value) { return __builtin_bit_cast(int, value); }
-__forceinline__ unsigned int __float_as_uint(float value) { return __builtin_bit_cast(unsigned int, value); }
-__forceinline__ float __int_as_float(int bits) { return __builtin_bit_cast(float, bits); }
-__forceinline__ float __uint_as_float(unsigned int bits) { return __builtin_bit_cast(float, bits); }
-__forceinline__ long long __double_as_longlong(double value) { return __builtin_bit_cast(long long, value); }
-__forceinline__ double __longlong_as_double(long long bits) { return __builtin_bit_cast(double, bits); }
-__forceinline__ int __popc(unsigned int bits) { return __builtin_popcount(bits); }
-__forceinline__ int __popcll(unsigned long long bits) { return __builtin_popcountll(bits); }
-__forceinline__ int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(static_cast<unsigned int>(bits)); }
-__forceinline__ int __ffs(int bits) { return __builtin_ffs(bits); }
+__forceinline__ int __float_as_int(float value) {
+  return __builtin_bit_cast(int, value);
+}
+__forceinline__ unsigned int __float_as_uint(float value) {
+  return __builtin_bit_cast(unsigned int, value);
+}
+__forceinline__ float __int_as_float(int bits) {
+  return __builtin_bit_cast(float, bits);
+}
+__forceinline__ float __uint_as_float(unsigned int bits) {
+  return __builtin_bit_cast(float, bits);
+}
+__forceinline__ long long __double_as_longlong(double value) {
+  return __builtin_bit_cast(long long, value);
+}
+__forceinline__ double __longlong_as_double(long long bits) {
+  return __builtin_bit_cast(double, bits);
+}
+__forceinline__ int __popc(unsigned int bits) {
+  return __builtin_popcount(bits);
+}
+__forceinline__ int __popcll(unsigned long long bits) {
+  return __builtin_popcountll(bits);
+}
+__forceinline__ int __clz(int bits) {
+  return bits == 0 ? 32 : __builtin_clz(static_cast<unsigned int>(bits));
+}
+__forceinline__ int __ffs(int bits) {
+  return __builtin_ffs(bits);
+}
 
 // Approximations are worse here than on a GPU, so that an error budget that holds here holds there.
 namespace emulator_detail {
@@ -409,10 +463,18 @@ __forceinline__ float spoil(float value, int ulps) {
                                             : bits - static_cast<unsigned int>(ulps));
 }
 }  // namespace emulator_detail
-__forceinline__ float rsqrtf(float x) { return emulator_detail::spoil(1.0f / ::sqrtf(x), 2); }
-__forceinline__ double rsqrt(double x) { return 1.0 / ::sqrt(x); }
-__forceinline__ float rsqrt(float x) { return rsqrtf(x); }
-__forceinline__ float __expf(float x) { return emulator_detail::spoil(::exp2f(x * 1.44269504f), 2); }
+__forceinline__ float rsqrtf(float x) {
+  return emulator_detail::spoil(1.0f / ::sqrtf(x), 2);
+}
+__forceinline__ double rsqrt(double x) {
+  return 1.0 / ::sqrt(x);
+}
+__forceinline__ float rsqrt(float x) {
+  return rsqrtf(x);
+}
+__forceinline__ float __expf(float x) {
+  return emulator_detail::spoil(::exp2f(x * 1.44269504f), 2);
+}
 __forceinline__ float __logf(float x) {
   // Absolute error up to 2^-21.41 near 1, a few units of the last place elsewhere.
   const float result = emulator_detail::spoil(::log2f(x) * 0.69314718f, 2);
@@ -421,7 +483,8 @@ __forceinline__ float __logf(float x) {
 }
 __forceinline__ float __fdividef(float x, float y) {
   const float magnitude = ::fabsf(y);
-  if (magnitude > 8.507059e37f && magnitude <= 3.4028235e38f) return ::isinf(x) ? __uint_as_float(0x7fc00000u) : 0.0f;
+  if (magnitude > 8.507059e37f && magnitude <= 3.4028235e38f)
+    return ::isinf(x) ? __uint_as_float(0x7fc00000u) : 0.0f;
   return emulator_detail::spoil(x / y, 2);
 }
 

@@ -17,11 +17,11 @@ enum class FaultKind {
   never_written,  // a read of device or shared memory that nobody wrote
   host_pointer,   // memory of the host, or of another thread's stack
   misaligned,
-  divergence,     // a barrier, shuffle or vote that not all its threads reach
-  bad_shuffle,    // a source lane outside the mask, a width that is no power of two, ...
-  exception,      // a C++ exception left the kernel
-  limits,         // more shared memory, threads or blocks than the device has
-  endless,        // a thread that runs on and on
+  divergence,   // a barrier, shuffle or vote that not all its threads reach
+  bad_shuffle,  // a source lane outside the mask, a width that is no power of two, ...
+  exception,    // a C++ exception left the kernel
+  limits,       // more shared memory, threads or blocks than the device has
+  endless,      // a thread that runs on and on
 };
 
 const char* name(FaultKind kind) noexcept;
@@ -37,9 +37,9 @@ struct FaultSite {
 /// The first thing that went wrong in a launch; the launch ended there.
 struct Fault {
   FaultKind kind = FaultKind::none;
-  std::string text;   // all of it in one sentence
-  FaultSite here;     // who was caught
-  FaultSite other;    // the other party of a race or a divergence
+  std::string text;  // all of it in one sentence
+  FaultSite here;    // who was caught
+  FaultSite other;   // the other party of a race or a divergence
 };
 
 /// The fault of this host thread's last launch; kind none where that launch went well.
@@ -58,7 +58,8 @@ struct Order {
 void set_order(Order order) noexcept;
 Order order() noexcept;
 
-/// How many accesses one block may make before it is taken to wait for something that never comes; 0: the default.
+/// How many accesses one block may make before it is taken to wait for something that never comes; 0: the
+/// default.
 void set_access_limit(std::int64_t accesses) noexcept;
 
 /// What this process has run so far.
@@ -74,7 +75,7 @@ Statistics statistics() noexcept;
 
 /// One allocation of device memory that was not freed.
 struct LiveAllocation {
-  std::int64_t number = 0;               // counts cudaMalloc calls from 1
+  std::int64_t number = 0;  // counts cudaMalloc calls from 1
   const void* address = nullptr;
   std::size_t bytes = 0;
   std::vector<std::string> allocated_at;  // source lines, innermost first
@@ -83,12 +84,13 @@ std::vector<LiveAllocation> live_allocations();
 /// The live allocations in words, one line each; empty where there are none.
 std::string leak_report();
 
-/// False in builds with the address sanitizer, which takes the place of the access checks: races and unwritten
-/// memory go unseen there, bad addresses end the process.
+/// False in builds with the address sanitizer, which takes the place of the access checks: races and
+/// unwritten memory go unseen there, bad addresses end the process.
 bool checks_accesses() noexcept;
 
-/// Runs a kernel with a planted race, one with a planted divergence and a right one, and says what it should have
-/// found and did not; empty where all is well. It lies beside the kernels and is compiled with their flags.
+/// Runs a kernel with a planted race, one with a planted divergence and a right one, and says what it should
+/// have found and did not; empty where all is well. It lies beside the kernels and is compiled with their
+/// flags.
 std::string self_test();
 
 }  // namespace scantape::emulator
