@@ -342,5 +342,20 @@ TEST(R14, TheScanIsNotItsInput) {
   EXPECT_GT(largest_difference(h, in), 0.1);
 }
 
+TEST(R15, EachMatrixHasOneLayout) {
+  // B maps the layer's width to the states, C back, whatever the widths are: [N, E] and [E, N].
+  for (const std::int64_t expand : {1, 2, 4}) {
+    const LtiConfig config = config_of(6, 5, 3, expand, 1);
+    const Lti model(config, DType::f32, kCpu, 7);
+    const auto shape = [&](const std::string& name) {
+      return model.parameters().entries()[static_cast<std::size_t>(model.parameters().index(name))].shape;
+    };
+    EXPECT_EQ(shape("layers.0.B"), (Shape{3, 5 * expand}));
+    EXPECT_EQ(shape("layers.0.C"), (Shape{5 * expand, 3}));
+    EXPECT_EQ(shape("input_projection.weight"), (Shape{5 * expand, 6}));
+    EXPECT_EQ(shape("output_projection.weight"), (Shape{1, 5 * expand}));
+  }
+}
+
 }  // namespace
 }  // namespace scantape::autograd

@@ -15,6 +15,7 @@
 #include "market/counter_rng.h"
 #include "market/synth.h"
 #include "scantape/counters.h"
+#include "scantape/version.h"
 #include "train/files.h"
 #include "train/safetensors.h"
 #include "train/trainer.h"
@@ -133,6 +134,18 @@ TEST(Train, LeavesAWholeRunThatLearns) {
   const std::string log = read_file(config.output_dir + "/train.log");
   for (const char* said : {"scantape ", "device cpu", " files, ", "stretches", "split at ", "parameters"})
     EXPECT_NE(log.find(said), std::string::npos) << said;
+}
+
+TEST(R6, TheLogSaysWhichBuildRan) {
+  const Scratch scratch;
+  TrainConfig config = small_config(simulated(scratch, 3), scratch / "run");
+  config.epochs = 1;
+  run(config);
+  EXPECT_EQ(read_file(config.output_dir + "/train.log").rfind(std::string("scantape ") + version() + " (" + git_hash(), 0),
+            0U);
+  const Json json = Json::parse(read_file(config.output_dir + "/config.json"));
+  EXPECT_EQ(json.at("git_hash"), git_hash());
+  EXPECT_EQ(json.at("config").at("seed"), config.seed);
 }
 
 TEST(Train, EveryParameterMoves) {
