@@ -130,6 +130,11 @@ Counters& mutable_counters() noexcept {
   return counters;
 }
 
+LaunchListener& launch_listener() noexcept {
+  thread_local LaunchListener listener = nullptr;
+  return listener;
+}
+
 }  // namespace detail
 
 Counters counters() noexcept {

@@ -91,6 +91,8 @@ Status launch(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, std
     return detail::launch_error(name, "launch", error);
   }
   ++scantape::detail::mutable_counters().kernel_launches;
+  if (const auto listener = scantape::detail::launch_listener())
+    listener(name, reinterpret_cast<const void*>(kernel));
   return {};
 }
 

@@ -15,6 +15,11 @@ Counters counters() noexcept;
 
 namespace detail {
 Counters& mutable_counters() noexcept;
-}
+
+/// Tests may listen to this thread's launches of our own kernels: the name, and the address that tells apart what one
+/// name is compiled for. Null: nobody listens.
+using LaunchListener = void (*)(const char* name, const void* kernel);
+LaunchListener& launch_listener() noexcept;
+}  // namespace detail
 
 }  // namespace scantape
