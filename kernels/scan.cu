@@ -64,7 +64,10 @@ class SegmentScan {
     cells_.side[front_][self] = mine;
     __syncthreads();
     for (unsigned distance = 1; distance < blockDim.y; distance *= 2) {
-      if (segment >= distance) mine = combine(mine, cells_.side[front_][self - distance * tile]);
+      if (segment >= distance) {
+        const Affine<T> earlier = cells_.side[front_][self - distance * tile];
+        mine = combine(mine, earlier);
+      }
       front_ = 1 - front_;
       cells_.side[front_][self] = mine;
       __syncthreads();
