@@ -17,10 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "instance.h"
+#include "cases/instance.h"
+#include "cases/runner.h"
 #include "report.h"
 #include "roofs.h"
-#include "runner.h"
 #include "scantape/device.h"
 #include "scantape/version.h"
 
