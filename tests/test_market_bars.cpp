@@ -148,8 +148,9 @@ TEST(BarRules, TheDeprecatedRtypeTakesItsCadenceFromElsewhere) {
 TEST(BarValues, InconsistentBarsAreAnErrorOrDropped) {
   const Bar good = bar_at(1);
   const Bar bad[] = {changed(good, &Bar::high, good.close - 1), changed(good, &Bar::high, good.open - 1),
-                     changed(good, &Bar::high, good.low - 1), changed(good, &Bar::low, good.open + 1),
-                     changed(good, &Bar::low, good.high + 1)};
+                     changed(good, &Bar::high, good.low - 1),   changed(good, &Bar::low, good.open + 1),
+                     changed(good, &Bar::low, good.high + 1),   changed(good, &Bar::close, good.low - 1),
+                     changed(good, &Bar::close, good.high + 1)};
   for (const Bar& bar : bad) {
     const Bytes file = file_of(records_of({bar_at(0), bar, bar_at(2)}));
     EXPECT_TRUE(fails([&] { load({file}); }, Code::corrupt_data,
@@ -328,6 +329,24 @@ TEST(Inspect, DuplicatesCountInRawSums) {
       inspect_file(folder.write("a.dbn", file_of(records_of({bar_at(0), bar_at(0)}))));
   EXPECT_EQ(summary.bars.count, 2u);
   EXPECT_TRUE(warns(summary.warnings, {"1 bars are equal second versions"}));
+}
+
+TEST(Inspect, RecordsAreDatedByTheirTimeOfReceipt) {
+  // Sent on the eve of the mapping's first day, received on it.
+  Metadata metadata = bars_metadata(2);
+  metadata.mappings = {{"6EH4", {{20240102, 20240103, std::to_string(kId)}}}};
+  for (const auto& [type, size, at] :
+       {std::tuple(0x12, 40, 16), std::tuple(0x18, 64, 16), std::tuple(0x00, 48, 32),
+        std::tuple(0x0A, 368, 32), std::tuple(0xC4, 80, 32), std::tuple(0xA0, 56, 40)}) {
+    Bytes record = record_of(static_cast<uint8_t>(type), static_cast<size_t>(size));
+    put_at<uint64_t>(record, static_cast<size_t>(at), kStart + minutes(60));
+    metadata.schema = schema::kNone;
+    Folder folder;
+    const FileSummary summary =
+        inspect_file(folder.write("a.dbn", encode_dbn(metadata, record, Compression::none)));
+    EXPECT_EQ(summary.instruments.at(0).symbol, "6EH4") << type;
+    EXPECT_TRUE(summary.warnings.empty());
+  }
 }
 
 TEST(Inspect, RecordsAsCsv) {

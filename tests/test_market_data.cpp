@@ -498,8 +498,8 @@ TEST(Scaler, FitsTheRowsItIsGivenAndClips) {
   for (const size_t i : {1u, 3u, 5u, 7u}) EXPECT_EQ(scaled[i], 0) << "a constant feature is 0";
   EXPECT_TRUE(
       fails([&] { fit_scaler(rows, std::vector<uint8_t>(4, 0), 2); }, Code::corrupt_data, {"no bar"}));
-  // 0.1 three times has a rounded mean; it is constant all the same.
-  EXPECT_EQ(fit_scaler(std::vector<float>{0.1f, 0.1f, 0.1f}, std::vector<uint8_t>(3, 1), 1).std[0], 0);
+  // 0.1 has no exact mean over seven rows in float; it is constant all the same.
+  EXPECT_EQ(fit_scaler(std::vector<float>(7, 0.1f), std::vector<uint8_t>(7, 1), 1).std[0], 0);
 }
 
 // ---- Windows and batches
@@ -532,6 +532,30 @@ TEST(Windows, TrainingCoversEachRowAtMostOnceWithAChangingPhase) {
   EXPECT_GT(static_cast<int64_t>(covered.size()), in_range * 99 / 100) << "over the epochs all rows are met";
   EXPECT_NE(data.training_windows(0, 7), data.training_windows(0, 8));
   EXPECT_NE(data.training_windows(0, 7), data.training_windows(1, 7));
+}
+
+TEST(Windows, NoPhaseLosesAShortStretch) {
+  const Dataset data(store_of(random_bars(900, 4, 90)), options_of(60));
+  int64_t stretches = 0;
+  for (const Stretch& stretch : data.stretches())
+    stretches += rows_in(stretch, data.ts_event(), data.range(Part::train)).size() >= 60 ? 1 : 0;
+  EXPECT_GT(stretches, 5);
+  for (uint64_t epoch = 0; epoch < 20; ++epoch)
+    EXPECT_EQ(static_cast<int64_t>(data.training_windows(epoch, 1).size()), stretches)
+        << "one fits into each";
+}
+
+TEST(Windows, AFixedStrideCountsFromTheStretchInEveryPart) {
+  const std::vector<Bar> bars = random_bars(500);
+  std::vector<uint64_t> ts;
+  for (const Bar& bar : bars) ts.push_back(bar.ts_event);
+  const std::vector<Stretch> stretches = {{0, 0, 500, 3}};
+  // From row 203 on; starts lie at 3, 10, 17, ...: the first one in the part is 206.
+  const std::vector<Window> windows = strided_windows(stretches, ts, 20, 7, {ts[203], ts[300]});
+  ASSERT_FALSE(windows.empty());
+  EXPECT_EQ(windows.front().first_bar, 206);
+  EXPECT_EQ(windows.back().first_bar, 276) << "276 + 20 is before 300, 283 + 20 is not";
+  EXPECT_EQ(windows.size(), 11u);
 }
 
 TEST(Windows, ShuffledOrderIsFixedForAllMachines) {

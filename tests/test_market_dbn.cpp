@@ -198,7 +198,11 @@ TEST_P(DbnMetadataDamage, EveryCountIsBoundedByWhatIsLeft) {
   const int version = GetParam();
   for (const size_t at : {kSymbolCount, partial_count(version), partial_count(version) + 4,
                           mapping_count(version), interval_count(version)}) {
-    for (const uint32_t count : {uint32_t{1000}, uint32_t{0x10000000}, uint32_t{0xFFFFFFFF}}) {
+    // The last three are small once their product with an item's size is cut to 32 bits.
+    const uint64_t wrap = uint64_t{1} << 32, width = width_of(version);
+    for (const uint64_t many : {uint64_t{1000}, uint64_t{0x10000000}, uint64_t{0xFFFFFFFF}, wrap / width + 1,
+                                wrap / (width + 4) + 1, wrap / (width + 8) + 1}) {
+      const uint32_t count = static_cast<uint32_t>(many);
       Bytes file = raw_file(version, some_records(2));
       put_at(file, at, count);
       EXPECT_TRUE(corrupt(file, {"byte " + std::to_string(at), std::to_string(count), "are left"}))
@@ -518,6 +522,14 @@ TEST(Dbn, BarsOutsideTheStatedRangeAreSaid) {
   metadata.start = kStart + minutes(1);
   EXPECT_TRUE(warns(read_bytes(encode_dbn(metadata, some_records(3), Compression::none)).warnings,
                     {"1 bars", "record 1"}));
+}
+
+TEST(Dbn, AnEndOfZeroIsNone) {
+  Metadata metadata = bars_metadata(2);
+  metadata.end = 0;
+  const ReadResult result = read_bytes(encode_dbn(metadata, some_records(3), Compression::none));
+  EXPECT_EQ(result.metadata.end, kUndefinedTimestamp);
+  EXPECT_TRUE(result.warnings.empty());
 }
 
 TEST(Dbn, ACutBetweenRecordsShowsAgainstTheStatedEnd) {

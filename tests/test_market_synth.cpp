@@ -215,6 +215,15 @@ TEST(Synth, AFunctionOfTheSeed) {
   for (size_t i = 0; i < first.size(); ++i) ASSERT_EQ(first[i].bar, second[i].bar);
 }
 
+TEST(Synth, DoesNotMixWithOtherFiles) {
+  Folder folder;
+  synthesize(options_in(folder.path(), Process::ar, 3));
+  EXPECT_NO_THROW(synthesize(options_in(folder.path(), Process::ar, 3, 8)))
+      << "the same days are written over";
+  EXPECT_TRUE(fails([&] { synthesize(options_in(folder.path(), Process::ar, 2)); }, Code::invalid_argument,
+                    {"synth-20240110.ohlcv-1m.dbn.zst", "is there already"}));
+}
+
 TEST(Synth, WrongOptions) {
   const auto refused = [](auto change) {
     SynthOptions options = options_in("/dev/null/folder", Process::ar, 1);

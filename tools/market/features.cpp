@@ -170,17 +170,11 @@ Scaler fit_scaler(std::span<const float> rows, std::span<const uint8_t> keep, in
   Scaler scaler;
   scaler.mean.assign(width, 0);
   scaler.std.assign(width, 0);
-  std::vector<float> least(width, INFINITY), most(width, -INFINITY);
   double count = 0;
   for (size_t row = 0; row < keep.size(); ++row) {
     if (!keep[row]) continue;
     ++count;
-    for (size_t j = 0; j < width; ++j) {
-      const float value = rows[row * width + j];
-      scaler.mean[j] += value;
-      least[j] = std::min(least[j], value);
-      most[j] = std::max(most[j], value);
-    }
+    for (size_t j = 0; j < width; ++j) scaler.mean[j] += rows[row * width + j];
   }
   if (count == 0)
     throw Error(Code::corrupt_data, "features: the training part has no bar to fit the scaler on");
@@ -192,9 +186,9 @@ Scaler fit_scaler(std::span<const float> rows, std::span<const uint8_t> keep, in
       scaler.std[j] += centred * centred;
     }
   }
-  // Equal values need not give a variance of exactly 0, since their mean is rounded.
-  for (size_t j = 0; j < width; ++j)
-    scaler.std[j] = least[j] == most[j] ? 0 : std::sqrt(scaler.std[j] / count);
+  // Equal floats have a variance of exactly 0: their sum in double is exact for up to 2^29 of them, hence
+  // their mean.
+  for (double& std : scaler.std) std = std::sqrt(std / count);
   return scaler;
 }
 

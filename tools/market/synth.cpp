@@ -209,6 +209,18 @@ void check(const SynthOptions& options) {
   }
 }
 
+/// Bars that lie in the folder already and would stay would be read together with the new ones.
+void check_no_others(const std::string& folder, const std::vector<std::string>& files) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string path = folder + "/" + entry.path().filename().string();
+    if ((path.ends_with(".dbn") || path.ends_with(".dbn.zst")) &&
+        std::find(files.begin(), files.end(), path) == files.end())
+      throw Error(Code::invalid_argument, fmt::format("{}: is there already and not one of the files to be "
+                                                      "made; wants a folder without other DBN files",
+                                                      path));
+  }
+}
+
 /// The bars of one UTC day, of all contracts, in time order.
 using DayBars = std::vector<std::pair<const SynthContract*, const Bar*>>;
 
@@ -282,11 +294,14 @@ SynthResult synthesize(const SynthOptions& options) {
       days[utc_date(made.bar.ts_event)].push_back({&contract, &made.bar});
     result.bars += contract.bars.size();
   }
+  for (const auto& [date, bars] : days)
+    result.files.push_back(fmt::format("{}/synth-{}.ohlcv-1m.dbn.zst", options.out, date));
+  check_no_others(options.out, result.files);
+  size_t written = 0;
   for (auto& [date, bars] : days) {
     std::stable_sort(bars.begin(), bars.end(),
                      [](const auto& a, const auto& b) { return a.second->ts_event < b.second->ts_event; });
-    result.files.push_back(fmt::format("{}/synth-{}.ohlcv-1m.dbn.zst", options.out, date));
-    write_file(result.files.back(), day_file(contracts, bars, options));
+    write_file(result.files[written++], day_file(contracts, bars, options));
   }
   result.truth = options.out + "/truth.csv";
   const std::string text = truth_text(contracts);
