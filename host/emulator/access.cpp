@@ -229,8 +229,7 @@ void Worker::bad_index(std::int64_t index, const char* type, Place place) {
 
 }  // namespace scantape::emulator
 
-// ---- the compiler's call-backs
-// ---------------------------------------------------------------------------------
+// ---- the compiler's call-backs ----
 
 namespace {
 

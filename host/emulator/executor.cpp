@@ -115,8 +115,7 @@ class Engine {
 
 }  // namespace
 
-// ---- launches
-// --------------------------------------------------------------------------------------------------
+// ---- launches ----
 
 uint3 Launch::block_index(std::uint64_t position) const {
   const std::uint64_t linear = order.blocks == Direction::forward ? position : blocks - 1 - position;
@@ -129,8 +128,7 @@ uint3 Launch::thread_index(int thread) const {
   return {linear % block.x, linear / block.x % block.y, linear / block.x / block.y};
 }
 
-// ---- a worker and its fibers
-// -----------------------------------------------------------------------------------
+// ---- a worker and its fibers ----
 
 Worker& Worker::of_this_thread() {
   static thread_local const std::unique_ptr<Worker> worker(new Worker);
@@ -329,8 +327,7 @@ void Worker::wait() {
   activate(self);
 }
 
-// ---- blocks
-// ----------------------------------------------------------------------------------------------------
+// ---- blocks ----
 
 void Worker::begin_block(const Launch& launch, std::uint64_t position) {
   launch_ = &launch;
@@ -462,8 +459,7 @@ void Worker::find_divergence() {
   }
 }
 
-// ---- meetings
-// --------------------------------------------------------------------------------------------------
+// ---- meetings ----
 
 int Worker::block_meeting(Meeting meeting, int predicate, Place place) {
   const Engine engine(this);
@@ -665,8 +661,7 @@ Statistics Worker::statistics() const {
   return result;
 }
 
-// ---- shared memory
-// ---------------------------------------------------------------------------------------------
+// ---- shared memory ----
 
 void* Worker::static_shared(const void* tag, std::size_t bytes, std::size_t alignment) {
   for (int i = 0; i < part_count_; ++i) {
@@ -734,8 +729,7 @@ std::string Worker::describe_shared(std::uintptr_t address) const {
   return text;
 }
 
-// ---- faults
-// ----------------------------------------------------------------------------------------------------
+// ---- faults ----
 
 std::string Worker::words_of(int thread) const {
   return "thread " + text_of(thread_indices_[thread]) + " of block " +
@@ -870,8 +864,7 @@ void describe_stack_overflow(std::uintptr_t address, char* text, std::size_t siz
 
 }  // namespace scantape::emulator
 
-// ---- what the headers call
-// -------------------------------------------------------------------------------------
+// ---- what the headers call ----
 
 namespace {
 using scantape::emulator::Meeting;

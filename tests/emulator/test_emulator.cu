@@ -31,8 +31,7 @@ using emulator::FaultKind;
 
 constexpr unsigned kAll = 0xffffffffu;
 
-// ---- tools
-// -----------------------------------------------------------------------------------------------------
+// ---- tools ----
 
 /// The line of this file that ends with the comment "@<mark>".
 int line_of(const std::string& mark) {
@@ -139,8 +138,7 @@ void in_every_order(Body body) {
   }
 }
 
-// ---- barriers of a scan loop
-// -----------------------------------------------------------------------------------
+// ---- barriers of a scan loop ----
 
 constexpr int kScanThreads = 128;
 struct ScanRow {
@@ -213,8 +211,7 @@ TEST_F(Emulator, RightScanIsLeftAlone) {
   });
 }
 
-// ---- inside a warp
-// ---------------------------------------------------------------------------------------------
+// ---- inside a warp ----
 
 struct WarpRow {
   int values[64];
@@ -307,8 +304,90 @@ TEST_F(EmulatorAccess, BarrierOfSomeLanesOrdersOnlyThem) {
   expect_site(emulator::last_fault().other, "halves.write", {0, 0, 0}, {15, 0, 0});
 }
 
-// ---- between blocks and between launches
-// -----------------------------------------------------------------------
+/// Each warp orders its own lanes; nobody orders one warp after the other.
+__global__ void warps_apart_kernel(int* y) {
+  WarpRow& row = shared_storage<WarpRow>();
+  const unsigned t = threadIdx.x;
+  row.values[t] = static_cast<int>(t);  // @apart.write
+  __syncwarp();
+  y[t] = row.values[(t + 32) % 64];  // @apart.read
+}
+
+TEST_F(EmulatorAccess, WarpBarriersOrderNoOtherWarp) {
+  const Buffer<int> y(64);
+  const Status status = launch("apart", warps_apart_kernel, dim3(1), dim3(64), 0, {}, y.get());
+  expect_fault(status, FaultKind::race, "apart.read", {0, 0, 0}, {0, 0, 0});
+  expect_site(emulator::last_fault().other, "apart.write", {0, 0, 0}, {32, 0, 0});
+}
+
+/// Four warps read one word, one thread writes it.
+__global__ void one_writer_kernel(int* y, int writer) {
+  WarpRow& row = shared_storage<WarpRow>();
+  const auto t = static_cast<int>(threadIdx.x);
+  if (t == 0) row.values[0] = 1;
+  __syncthreads();
+  if (t == writer) {
+    row.values[0] = 2;  // @writer.write
+  } else {
+    y[t] = row.values[0];  // @writer.read
+  }
+}
+
+TEST_F(EmulatorAccess, ManyReadersAndOneWriter) {
+  const Buffer<int> y(128);
+  in_every_order([&] {
+    for (const int writer : {0, 1, 31, 32, 40, 70, 126, 127}) {
+      SCOPED_TRACE(writer);
+      const Status status = launch("writer", one_writer_kernel, dim3(1), dim3(128), 0, {}, y.get(), writer);
+      const Fault& fault = emulator::last_fault();
+      ASSERT_EQ(fault.kind, FaultKind::race) << status.message();
+      const bool caught_writing = fault.here.thread[0] == static_cast<unsigned>(writer);
+      EXPECT_EQ(fault.here.line, line_of(caught_writing ? "writer.write" : "writer.read"));
+      EXPECT_EQ(fault.other.line, line_of(caught_writing ? "writer.read" : "writer.write"));
+    }
+    expect_right(launch("writer", one_writer_kernel, dim3(1), dim3(128), 0, {}, y.get(), -1));
+  });
+}
+
+/// The writer and some lanes of its warp meet; another lane of that warp, which read the word, does not.
+__global__ void reader_left_out_kernel(int* y) {
+  WarpRow& row = shared_storage<WarpRow>();
+  const unsigned lane = threadIdx.x;
+  row.values[lane] = 1;
+  __syncwarp();
+  y[lane] = row.values[0];  // @left.read
+  if (lane < 31) __syncwarp(0x7fffffffu);
+  if (lane == 0) row.values[0] = 2;  // @left.write
+}
+
+TEST_F(EmulatorAccess, OneOfManyReadersIsNotOrdered) {
+  const Buffer<int> y(32);
+  in_every_order([&] {  // forward lane 31 reads last, backward first
+    const Status status = launch("left_out", reader_left_out_kernel, dim3(1), dim3(32), 0, {}, y.get());
+    expect_fault(status, FaultKind::race, "left.write", {0, 0, 0}, {0, 0, 0});
+    expect_site(emulator::last_fault().other, "left.read", {0, 0, 0}, {31, 0, 0});
+  });
+}
+
+/// Both warps read a word; then one lane of the second writes it, after a barrier of its own warp only.
+__global__ void other_warp_reads_kernel(int* y) {
+  WarpRow& row = shared_storage<WarpRow>();
+  const unsigned t = threadIdx.x;
+  row.values[t] = 1;
+  __syncthreads();
+  y[t] = row.values[0];  // @other.read
+  __syncwarp();
+  if (t == 40) row.values[0] = 2;  // @other.write
+}
+
+TEST_F(EmulatorAccess, ReadersOfAnotherWarpAreRemembered) {
+  const Buffer<int> y(64);
+  const Status status = launch("other_warp", other_warp_reads_kernel, dim3(1), dim3(64), 0, {}, y.get());
+  expect_fault(status, FaultKind::race, "other.write", {0, 0, 0}, {40, 0, 0});
+  expect_site(emulator::last_fault().other, "other.read", {0, 0, 0}, {0, 0, 0});
+}
+
+// ---- between blocks and between launches ----
 
 __global__ void next_block_kernel(float* y, int shift) {
   const unsigned block = (blockIdx.x + static_cast<unsigned>(shift)) % gridDim.x;
@@ -350,8 +429,7 @@ TEST_F(Emulator, LaunchesAreOrdered) {
   });
 }
 
-// ---- addresses
-// -------------------------------------------------------------------------------------------------
+// ---- addresses ----
 
 __global__ void copy_kernel(const float* x, float* y, int n) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -530,8 +608,7 @@ TEST_F(EmulatorAccess, SpinWaitsEnd) {
   expect_fault(status, FaultKind::endless, "spin.read", {0, 0, 0}, {0, 0, 0});
 }
 
-// ---- divergence
-// ------------------------------------------------------------------------------------------------
+// ---- divergence ----
 
 __global__ void early_return_kernel(float* y) {
   if (threadIdx.x == 40) return;
@@ -641,8 +718,7 @@ TEST_F(Emulator, WrongMasks) {
   expect_fault(status, FaultKind::bad_shuffle, "outside.shuffle", {0, 0, 0}, {0, 0, 0});
 }
 
-// ---- what shuffles and votes give
-// ------------------------------------------------------------------------------
+// ---- what shuffles and votes give ----
 
 template <class T>
 __global__ void shuffles_kernel(T* y, int operand, int width) {
@@ -718,8 +794,7 @@ TEST_F(Emulator, VotesGiveWhatCudaSays) {
   });
 }
 
-// ---- right kernels
-// ---------------------------------------------------------------------------------------------
+// ---- right kernels ----
 
 template <class T>
 __global__ void narrow_kernel(const T* x, T* y, int n) {
@@ -819,8 +894,7 @@ TEST_F(Emulator, ArgumentsConstantsStacksAndBothKindsOfSharedMemory) {
   });
 }
 
-// ---- after a fault
-// ---------------------------------------------------------------------------------------------
+// ---- after a fault ----
 
 struct ThrownByKernel : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -864,8 +938,7 @@ TEST_F(Emulator, TheNextLaunchWorksAfterEachFault) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "what launch() reports it also takes from CUDA";
 }
 
-// ---- limits
-// ----------------------------------------------------------------------------------------------------
+// ---- limits ----
 
 __global__ void nothing_kernel() {}
 
@@ -949,8 +1022,7 @@ TEST(LaunchHelper, GridFor) {
   EXPECT_EQ(cuda::grid_for(std::int64_t{1} << 62, 1, std::int64_t{1} << 40).x, 2147483647u);
 }
 
-// ---- beside the address sanitizer
-// --------------------------------------------------------------------------------
+// ---- beside the address sanitizer ----
 
 #if defined(__SANITIZE_ADDRESS__)
 TEST(EmulatorDeathTest, AddressSanitizerSeesBadAddresses) {
@@ -969,8 +1041,7 @@ TEST(EmulatorDeathTest, AddressSanitizerSeesBadAddresses) {
 }
 #endif
 
-// ---- memory of the device, seen from the host
-// ------------------------------------------------------------------
+// ---- memory of the device, seen from the host ----
 
 float touch_from_host(const float* device, int i) {
   return *const_cast<const volatile float*>(device + i);
@@ -1155,8 +1226,7 @@ TEST(EmulatorStreams, HandlesAreChecked) {
   (void)cudaGetLastError();
 }
 
-// ---- several host threads
-// --------------------------------------------------------------------------------------
+// ---- several host threads ----
 
 TEST(EmulatorThreads, HostThreadsLaunchAtTheSameTime) {
   std::vector<std::thread> threads;

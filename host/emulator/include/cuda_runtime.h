@@ -30,8 +30,7 @@
 // An object file that was compiled with CUDA's own headers must not link with one compiled with these.
 inline namespace scantape_emulated {
 
-// ---- types
-// -----------------------------------------------------------------------------------------------------
+// ---- types ----
 
 struct dim3 {
   unsigned int x, y, z;
@@ -202,8 +201,7 @@ struct cudaLaunchConfig_t {
   unsigned int numAttrs;
 };
 
-// ---- the runtime's functions
-// -----------------------------------------------------------------------------------
+// ---- the runtime's functions ----
 
 /// Where the emulator knows more about the failure than its code says, e.g. the race that it found, this is
 /// that text. It is good until the same thread's next failure.
@@ -278,8 +276,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)
   return cudaFuncGetAttributes(attributes, reinterpret_cast<const void*>(kernel));
 }
 
-// ---- launch
-// ----------------------------------------------------------------------------------------------------
+// ---- launch ----
 
 namespace emulator_detail {
 
@@ -310,8 +307,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                           &emulator_detail::run_kernel<P...>, &values, sizeof(values)});
 }
 
-// ---- what a thread knows about itself
-// --------------------------------------------------------------------------
+// ---- what a thread knows about itself ----
 
 extern constinit thread_local uint3 threadIdx;
 extern constinit thread_local uint3 blockIdx;
@@ -319,7 +315,7 @@ extern constinit thread_local dim3 blockDim;
 extern constinit thread_local dim3 gridDim;
 inline constexpr int warpSize = 32;
 
-// ---- barriers, shuffles, votes
+// ---- barriers, shuffles, votes ----
 // --------------------------------------------------------------------------------- Each takes the source
 // line it stands on: that is the identity under which threads must meet.
 
@@ -385,8 +381,7 @@ SCANTAPE_EMULATED_SHUFFLES(double)
 #undef SCANTAPE_EMULATED_SHUFFLES
 #undef SCANTAPE_EMULATED_PLACE
 
-// ---- arithmetic
-// ------------------------------------------------------------------------------------------------
+// ---- arithmetic ----
 
 template <class T>
 __forceinline__ T __ldg(const T* address) {
