@@ -65,7 +65,8 @@ Case projection_case(const Shape& rows, std::int64_t in, std::int64_t out, const
   return c;
 }
 
-constexpr double kMaxProducts = 1.1e6;
+/// Largest number of products of a swept case, unless one of the sizes is 1.
+constexpr double kMaxProducts = 1e5;
 
 }  // namespace
 
@@ -85,6 +86,7 @@ std::vector<Case> projection_cases() {
     add(projection_case({1}, 1, 1, {bias}), true);
     add(projection_case({33}, 17, 65, {bias}), true);
     add(projection_case({130}, 64, 40, {bias}), true);
+    add(projection_case({129}, 257, 65, {bias}), false);
   }
 
   std::vector<std::int64_t> channels = states();
@@ -97,7 +99,9 @@ std::vector<Case> projection_cases() {
   };
   const int count = static_cast<int>(channels.size());
   for (const PairwiseRow& row : pairwise({static_cast<int>(lengths().size()), count, count, 2, 3},
-                                         [&](const PairwiseRow& r) { return products(r) <= kMaxProducts; }))
+                                         [&](const PairwiseRow& r) {
+                                           return r[0] == 0 || r[1] == 0 || r[2] == 0 || products(r) <= kMaxProducts;
+                                         }))
     add(projection_case({lengths()[at(row[0])]}, channels[at(row[1])], channels[at(row[2])],
                         {row[3] == 0, layouts[at(row[4])]}),
         false);

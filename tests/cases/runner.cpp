@@ -100,7 +100,8 @@ double forward_cost(const Case& c) {
 std::vector<std::size_t> difference_points(const Case& c, const Input& input, Rng& rng) {
   constexpr double kOperations = 3e5;
   const std::int64_t elements = input.shape.elements();
-  const auto wanted = static_cast<std::int64_t>(std::max(forward_cost(c) > 1e6 ? 2.0 : 5.0, kOperations / (2 * forward_cost(c))));
+  const double cost = forward_cost(c), fewest = cost > 2e5 ? 2 : 5;
+  const auto wanted = static_cast<std::int64_t>(std::max(fewest, kOperations / (2 * cost)));
   std::set<std::size_t> points;
   if (elements <= wanted) {
     for (std::int64_t i = 0; i < elements; ++i) points.insert(static_cast<std::size_t>(i));
