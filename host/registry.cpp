@@ -18,15 +18,25 @@ const char* name(OpKind kind) noexcept {
 
 namespace {
 
-std::vector<DType> both_types() { return {DType::f32, DType::f64}; }
-std::string rank_limit() { return "rank <= " + std::to_string(kMaxRank); }
+std::vector<DType> both_types() {
+  return {DType::f32, DType::f64};
+}
+std::string rank_limit() {
+  return "rank <= " + std::to_string(kMaxRank);
+}
 
-std::string control_shape() { return "[" + std::to_string(kStepControls) + "]"; }
+std::string control_shape() {
+  return "[" + std::to_string(kStepControls) + "]";
+}
 
-OpOption given(const char* argument) { return {argument, {"present", "absent"}}; }
+OpOption given(const char* argument) {
+  return {argument, {"present", "absent"}};
+}
 
 // An input or output without a gradient of its own.
-OpArgument plain(const char* argument, const char* shape) { return {.name = argument, .shape = shape}; }
+OpArgument plain(const char* argument, const char* shape) {
+  return {.name = argument, .shape = shape};
+}
 OpArgument with_gradient(const char* argument, const char* shape) {
   return {.name = argument, .shape = shape, .gradient = true};
 }
@@ -43,7 +53,8 @@ OpInfo elementwise(const char* op) {
 
 OpInfo projection() {
   return {.name = "projection",
-          .inputs = {with_gradient("x", "[..., I]"), with_gradient("weight", "[O, I]"),
+          .inputs = {with_gradient("x", "[..., I]"),
+                     with_gradient("weight", "[O, I]"),
                      {.name = "bias", .shape = "[O]", .optional = true, .gradient = true}},
           .outputs = {with_gradient("y", "[..., O]")},
           .options = {given("bias")},
@@ -54,7 +65,8 @@ OpInfo projection() {
 
 OpInfo layer_norm() {
   return {.name = "layer_norm",
-          .inputs = {with_gradient("x", "[..., E]"), with_gradient("weight", "[E]"), with_gradient("bias", "[E]")},
+          .inputs = {with_gradient("x", "[..., E]"), with_gradient("weight", "[E]"),
+                     with_gradient("bias", "[E]")},
           .outputs = {with_gradient("y", "[..., E]"), plain("statistics", "[..., 3]")},
           .options = {},
           .numbers = {{"eps", "finite, above 0", 1e-5}},
@@ -65,7 +77,8 @@ OpInfo layer_norm() {
 OpInfo discretize() {
   return {.name = "discretize",
           .inputs = {with_gradient("dt", "[N]"), with_gradient("A", "[N]"), with_gradient("B", "[N, E]")},
-          .outputs = {with_gradient("A_bar", "[N]"), with_gradient("B_bar", "[N, E]"),
+          .outputs = {with_gradient("A_bar", "[N]"),
+                      with_gradient("B_bar", "[N, E]"),
                       {.name = "F", .shape = "[N]", .optional = true, .gradient = true}},
           .options = {{"method", {"zoh", "exp_euler", "bilinear", "euler"}}, given("F")},
           .numbers = {},
@@ -75,7 +88,8 @@ OpInfo discretize() {
 
 OpInfo scan() {
   return {.name = "scan",
-          .inputs = {with_gradient("a", "[C] or [B, L, C]"), with_gradient("b", "[B, L, C]"),
+          .inputs = {with_gradient("a", "[C] or [B, L, C]"),
+                     with_gradient("b", "[B, L, C]"),
                      {.name = "h0",
                       .shape = "[B, C]",
                       .optional = true,
@@ -91,8 +105,8 @@ OpInfo scan() {
 
 OpInfo state_output() {
   return {.name = "state_output",
-          .inputs = {with_gradient("z", "[..., E]"), with_gradient("u", "[..., E]"), with_gradient("D", "[E]"),
-                     with_gradient("residual", "[..., E]")},
+          .inputs = {with_gradient("z", "[..., E]"), with_gradient("u", "[..., E]"),
+                     with_gradient("D", "[E]"), with_gradient("residual", "[..., E]")},
           .outputs = {with_gradient("out", "[..., E]")},
           .options = {{"activation", {"silu", "none"}}},
           .numbers = {},
@@ -102,7 +116,8 @@ OpInfo state_output() {
 
 OpInfo mse() {
   return {.name = "mse",
-          .inputs = {with_gradient("prediction", "[...]"), plain("target", "[...]"),
+          .inputs = {with_gradient("prediction", "[...]"),
+                     plain("target", "[...]"),
                      {.name = "mask", .shape = "[...]", .optional = true}},
           .outputs = {{.name = "loss", .shape = "[]", .gradient = true, .f64 = true}},
           .options = {given("mask")},
@@ -112,14 +127,15 @@ OpInfo mse() {
 }
 
 OpInfo grad_norm() {
-  return {.name = "grad_norm",
-          .kind = OpKind::utility,
-          .inputs = {plain("gradient", "[n]"), {.name = "loss", .shape = "[]", .optional = true, .f64 = true}},
-          .outputs = {{.name = "control", .shape = control_shape(), .f64 = true, .in_place = true}},
-          .options = {given("loss")},
-          .numbers = {},
-          .dtypes = both_types(),
-          .limits = {}};
+  return {
+      .name = "grad_norm",
+      .kind = OpKind::utility,
+      .inputs = {plain("gradient", "[n]"), {.name = "loss", .shape = "[]", .optional = true, .f64 = true}},
+      .outputs = {{.name = "control", .shape = control_shape(), .f64 = true, .in_place = true}},
+      .options = {given("loss")},
+      .numbers = {},
+      .dtypes = both_types(),
+      .limits = {}};
 }
 
 OpInfo adamw() {
@@ -144,8 +160,9 @@ OpInfo adamw() {
 
 const std::vector<OpInfo>& registry() {
   static const std::vector<OpInfo> ops = {
-      projection(), layer_norm(), elementwise("softplus"), elementwise("silu"), discretize(),
-      scan(),       state_output(), mse(),                 grad_norm(),         adamw(),
+      projection(), layer_norm(), elementwise("softplus"), elementwise("silu"),
+      discretize(), scan(),       state_output(),          mse(),
+      grad_norm(),  adamw(),
   };
   return ops;
 }

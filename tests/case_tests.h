@@ -46,7 +46,9 @@ inline std::vector<Place> places(const Case& c) {
   return list;
 }
 
-inline void expect_all_pass(const Rows& rows) { EXPECT_TRUE(all_pass(rows)) << failures(rows, seed()); }
+inline void expect_all_pass(const Rows& rows) {
+  EXPECT_TRUE(all_pass(rows)) << failures(rows, seed());
+}
 
 /// A fixture that holds one case.
 class CaseTest : public testing::TestWithParam<const Case*> {};

@@ -7,16 +7,17 @@
 
 #include "scantape/counters.h"
 
-/// Which compiled kernels a test program has launched, and which it never did. A kernel that is compiled for several
-/// types and options is several arms; one that no case reaches is not tested, however green the rest is.
+/// Which compiled kernels a test program has launched, and which it never did. A kernel that is compiled for
+/// several types and options is several arms; one that no case reaches is not tested, however green the rest
+/// is.
 namespace scantape::cases {
 
 class KernelArms {
  public:
   static void listen() { detail::launch_listener() = &KernelArms::note; }
 
-  /// "" where every arm in this executable was launched; else the kernels with more arms than launches. Reads the
-  /// executable's symbols with nm, so it works where kernels are host code: in an emulated build.
+  /// "" where every arm in this executable was launched; else the kernels with more arms than launches. Reads
+  /// the executable's symbols with nm, so it works where kernels are host code: in an emulated build.
   static std::string missed() {
     std::string text;
     const std::map<std::string, std::set<std::string>> compiled = compiled_arms();
@@ -24,7 +25,8 @@ class KernelArms {
     for (const auto& [name, arms] : compiled) {
       const std::size_t launched = launches()[name].size();
       if (launched >= arms.size()) continue;
-      text += name + ": launched " + std::to_string(launched) + " of " + std::to_string(arms.size()) + " compiled arms:\n";
+      text += name + ": launched " + std::to_string(launched) + " of " + std::to_string(arms.size()) +
+              " compiled arms:\n";
       for (const std::string& arm : arms) text += "    " + arm + "\n";
     }
     return text;
@@ -54,17 +56,19 @@ class KernelArms {
     return arms;
   }
 
-  /// The identifier before the first '<' or '(' where that ends in "_kernel"; else nothing. Parts of functions that the
-  /// compiler has split off ("[clone .cold]") are no kernels.
+  /// The identifier before the first '<' or '(' where that ends in "_kernel"; else nothing. Parts of
+  /// functions that the compiler has split off ("[clone .cold]") are no kernels.
   static std::string kernel_name(const std::string& symbol) {
-    if (symbol.find("[clone") != std::string::npos || symbol.find("scantape::cuda") == std::string::npos) return {};
+    if (symbol.find("[clone") != std::string::npos || symbol.find("scantape::cuda") == std::string::npos)
+      return {};
     const std::size_t end = symbol.find("_kernel");
     if (end == std::string::npos) return {};
     const std::size_t after = end + 7;
     if (after >= symbol.size() || (symbol[after] != '<' && symbol[after] != '(')) return {};
     std::size_t begin = end;
     const auto part = [&](char letter) {
-      return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9') || letter == '_';
+      return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
+             (letter >= '0' && letter <= '9') || letter == '_';
     };
     while (begin > 0 && part(symbol[begin - 1])) --begin;
     return symbol.substr(begin, after - begin);

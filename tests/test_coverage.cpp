@@ -1,5 +1,5 @@
-/// The list of ops, the registry and the cases say the same; nothing that the registry offers is without a case; and the
-/// covering sets cover.
+/// The list of ops, the registry and the cases say the same; nothing that the registry offers is without a
+/// case; and the covering sets cover.
 
 #include <algorithm>
 #include <map>
@@ -68,7 +68,8 @@ TEST(Cases, NameOnlyWhatTheRegistryKnows) {
       ASSERT_EQ(input.name, known.name) << c.name;
       EXPECT_TRUE(input.present || known.optional) << c.name << ": " << input.name;
       EXPECT_TRUE(!input.gradient || known.gradient) << c.name << ": " << input.name;
-      EXPECT_TRUE(!input.gradient || input.present || known.gradient_when_absent) << c.name << ": " << input.name;
+      EXPECT_TRUE(!input.gradient || input.present || known.gradient_when_absent)
+          << c.name << ": " << input.name;
       EXPECT_EQ(input.type == ElementType::f64, known.f64) << c.name << ": " << input.name;
     }
     for (std::size_t i = 0; i < c.outputs.size(); ++i) {
@@ -112,10 +113,13 @@ TEST(Registry, EveryOptionAndGradientHasACase) {
       EXPECT_TRUE(some_case(op.name, checked)) << op.name << ": " << argument.name;
       for (const OpOption& option : op.options)
         for (const std::string& value : option.values) {
-          const bool left_out = option.name == argument.name && value == "absent" && !argument.gradient_when_absent;
+          const bool left_out =
+              option.name == argument.name && value == "absent" && !argument.gradient_when_absent;
           if (left_out) continue;
-          EXPECT_TRUE(some_case(op.name, [&](const Case& c) { return checked(c) && value_of(c, option.name) == value; }))
-              << "no case for " << op.name << " " << option.name << "=" << value << ", gradient of " << argument.name;
+          EXPECT_TRUE(some_case(
+              op.name, [&](const Case& c) { return checked(c) && value_of(c, option.name) == value; }))
+              << "no case for " << op.name << " " << option.name << "=" << value << ", gradient of "
+              << argument.name;
         }
     }
     for (const OpOption& one : op.options)
@@ -123,9 +127,11 @@ TEST(Registry, EveryOptionAndGradientHasACase) {
         for (const std::string& a : one.values)
           for (const std::string& b : other.values) {
             if (&one == &other) continue;
-            EXPECT_TRUE(some_case(op.name, [&](const Case& c) {
-              return value_of(c, one.name) == a && value_of(c, other.name) == b;
-            })) << "no case for " << op.name << " " << one.name << "=" << a << " with " << other.name << "=" << b;
+            EXPECT_TRUE(some_case(
+                op.name,
+                [&](const Case& c) { return value_of(c, one.name) == a && value_of(c, other.name) == b; }))
+                << "no case for " << op.name << " " << one.name << "=" << a << " with " << other.name << "="
+                << b;
           }
   }
 }
@@ -159,9 +165,11 @@ TEST(Registry, EveryOpHasCasesOfEachPurpose) {
     const bool strided = some_case(op.name, [](const Case& c) {
       return std::any_of(c.inputs.begin(), c.inputs.end(), [](const Input& input) { return input.strided; });
     });
-    EXPECT_TRUE(!strided || some_case(op.name, [](const Case& c) { return c.layout == Layout::strided; })) << op.name;
+    EXPECT_TRUE(!strided || some_case(op.name, [](const Case& c) { return c.layout == Layout::strided; }))
+        << op.name;
     const bool timed = std::any_of(all_cases().begin(), all_cases().end(), [&](const Case& c) {
-      return c.op == op.name && c.benchmark && c.forward_operations > 0 && (!c.backward || c.backward_operations > 0);
+      return c.op == op.name && c.benchmark && c.forward_operations > 0 &&
+             (!c.backward || c.backward_operations > 0);
     });
     EXPECT_TRUE(timed) << op.name << " has no benchmark";
   }
@@ -180,9 +188,11 @@ bool has_size(const Case& c, std::int64_t size) {
 TEST(Sizes, EveryLengthStateAndWidthOccurs) {
   const auto expect_sizes = [](const std::string& op, const std::vector<std::int64_t>& sizes) {
     for (const std::int64_t size : sizes)
-      EXPECT_TRUE(some_case(op, [size](const Case& c) { return has_size(c, size); })) << op << " never has size " << size;
+      EXPECT_TRUE(some_case(op, [size](const Case& c) { return has_size(c, size); }))
+          << op << " never has size " << size;
   };
-  for (const char* op : {"projection", "layer_norm", "softplus", "silu", "scan", "state_output", "mse", "grad_norm", "adamw"})
+  for (const char* op :
+       {"projection", "layer_norm", "softplus", "silu", "scan", "state_output", "mse", "grad_norm", "adamw"})
     expect_sizes(op, lengths());
   for (const char* op : {"projection", "discretize", "scan"}) expect_sizes(op, states());
   for (const char* op : {"projection", "layer_norm", "softplus", "silu", "discretize", "state_output"})
@@ -205,10 +215,11 @@ TEST(Pairwise, HoldsEveryPairInFewRows) {
   const std::vector<PairwiseRow> rows = pairwise(sizes);
   std::size_t wanted = 0;
   for (std::size_t a = 0; a < sizes.size(); ++a)
-    for (std::size_t b = a + 1; b < sizes.size(); ++b) wanted += static_cast<std::size_t>(sizes[a] * sizes[b]);
+    for (std::size_t b = a + 1; b < sizes.size(); ++b)
+      wanted += static_cast<std::size_t>(sizes[a] * sizes[b]);
   EXPECT_EQ(pairs_of(rows).size(), wanted);
-  EXPECT_GE(rows.size(), 35u);   // the two largest axes alone need as many
-  EXPECT_LE(rows.size(), 60u);   // of 1680
+  EXPECT_GE(rows.size(), 35u);  // the two largest axes alone need as many
+  EXPECT_LE(rows.size(), 60u);  // of 1680
   EXPECT_EQ(pairwise(sizes), rows) << "the same arguments give other rows";
 }
 
@@ -220,7 +231,8 @@ TEST(Pairwise, KeepsToWhatIsAllowed) {
 }
 
 TEST(Pairwise, RefusesPairsThatNoRowCanHold) {
-  EXPECT_THROW(pairwise({3, 3}, [](const PairwiseRow& row) { return row[0] + row[1] < 4; }), std::logic_error);
+  EXPECT_THROW(pairwise({3, 3}, [](const PairwiseRow& row) { return row[0] + row[1] < 4; }),
+               std::logic_error);
 }
 
 }  // namespace

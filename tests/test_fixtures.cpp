@@ -1,5 +1,5 @@
-/// The library against tests/oracle/fixtures: values and gradients that PyTorch computed from definitions of its own
-/// (tests/oracle/make_fixtures.py). In f64, on the CPU and, where there is one, on cuda.
+/// The library against tests/oracle/fixtures: values and gradients that PyTorch computed from definitions of
+/// its own (tests/oracle/make_fixtures.py). In f64, on the CPU and, where there is one, on cuda.
 
 #include <cmath>
 #include <fstream>
@@ -65,7 +65,8 @@ class Fixture {
   }
 
   template <class Args>
-  void call(Status (*function)(const Args&, Stream) noexcept, std::int64_t (*size)(const Args&) noexcept, Args args) {
+  void call(Status (*function)(const Args&, Stream) noexcept, std::int64_t (*size)(const Args&) noexcept,
+            Args args) {
     const std::int64_t bytes = size(args);
     const Tensor room = Tensor::empty({bytes / 8 + 1}, DType::f64, device_);
     args.workspace = {const_cast<void*>(room.view().data), bytes};
@@ -88,10 +89,11 @@ class Fixture {
   void expect_equal(const char* part, const std::map<std::string, Tensor>& got, cases::ErrorRule rule) const {
     for (const auto& [name, want] : json_.at(part).items()) {
       ASSERT_TRUE(got.count(name) == 1) << json_["name"] << ": nothing computed for " << name;
-      const double error = cases::relative_error(got.at(name).values<double>(), want.at("values").get<std::vector<double>>(),
-                                                 shape_of(want), DType::f64, rule);
-      EXPECT_TRUE(error <= kTolerance) << json_["name"] << " on " << scantape::name(device_) << ": " << part << " " << name
-                                       << " is off by " << error;
+      const double error =
+          cases::relative_error(got.at(name).values<double>(), want.at("values").get<std::vector<double>>(),
+                                shape_of(want), DType::f64, rule);
+      EXPECT_TRUE(error <= kTolerance) << json_["name"] << " on " << scantape::name(device_) << ": " << part
+                                       << " " << name << " is off by " << error;
     }
   }
 
@@ -100,7 +102,9 @@ class Fixture {
   std::map<std::string, Tensor> outputs_, gradients_;
 };
 
-ConstView view_of(const Tensor& tensor) { return tensor.present() ? tensor.view() : ConstView(); }
+ConstView view_of(const Tensor& tensor) {
+  return tensor.present() ? tensor.view() : ConstView();
+}
 
 /// Runs `body` for every fixture of the op on every device; there must be some.
 void for_each_fixture(const std::string& op, const std::function<void(Fixture&)>& body) {
@@ -186,8 +190,8 @@ TEST(Fixtures, Silu) {
 }
 
 DiscretizeMethod method_named(const std::string& wanted) {
-  for (const DiscretizeMethod method : {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler, DiscretizeMethod::bilinear,
-                                        DiscretizeMethod::euler})
+  for (const DiscretizeMethod method : {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler,
+                                        DiscretizeMethod::bilinear, DiscretizeMethod::euler})
     if (wanted == name(method)) return method;
   throw Error(Code::invalid_argument, "no method is named " + wanted);
 }
@@ -277,15 +281,18 @@ TEST(Fixtures, Mse) {
 }
 
 void expect_follows(const Tensor& got, const json& want, const std::string& what) {
-  const double error = cases::relative_error(got.values<double>(), want.at("values").get<std::vector<double>>(),
-                                             shape_of(want), DType::f64, cases::ErrorRule::slice);
+  const double error =
+      cases::relative_error(got.values<double>(), want.at("values").get<std::vector<double>>(),
+                            shape_of(want), DType::f64, cases::ErrorRule::slice);
   EXPECT_TRUE(error <= kTolerance) << what << " is off by " << error;
 }
 
-/// grad_norm and adamw together, as a training step calls them: twenty steps in a row, nothing set back between.
+/// grad_norm and adamw together, as a training step calls them: twenty steps in a row, nothing set back
+/// between.
 void expect_run_follows(const json& run, Device device) {
   const json& options = run.at("options");
-  Tensor parameter = Tensor::from(shape_of(run.at("start")), run["start"]["values"].get<std::vector<double>>(), device);
+  Tensor parameter =
+      Tensor::from(shape_of(run.at("start")), run["start"]["values"].get<std::vector<double>>(), device);
   Tensor m = Tensor::zeros(parameter.shape(), DType::f64, device), v = m.clone();
   std::vector<double> settings(kStepControls, 0.0);
   settings[kLearningRate] = options.at("lr");
@@ -294,8 +301,10 @@ void expect_run_follows(const json& run, Device device) {
   Fixture caller(run, device);
   int step = 0;
   for (const json& now : run.at("steps")) {
-    const std::string where = run["name"].get<std::string>() + ", step " + std::to_string(++step) + " on " + name(device);
-    const Tensor gradient = Tensor::from(parameter.shape(), now.at("gradient")["values"].get<std::vector<double>>(), device);
+    const std::string where =
+        run["name"].get<std::string>() + ", step " + std::to_string(++step) + " on " + name(device);
+    const Tensor gradient =
+        Tensor::from(parameter.shape(), now.at("gradient")["values"].get<std::vector<double>>(), device);
     GradNorm norm;
     norm.gradient = gradient;
     norm.control = control.writable();

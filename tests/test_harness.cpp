@@ -1,6 +1,6 @@
-/// The harness itself: answers with a planted fault must fail, each by the check that is there for it, and the honest
-/// answer must pass. The op is a small one written here:  y = w x^2 + b,  s = x^2 saved;  d_x = 2 w x d_y,
-/// d_w = sum_rows d_y s,  d_b = sum_rows d_y.
+/// The harness itself: answers with a planted fault must fail, each by the check that is there for it, and
+/// the honest answer must pass. The op is a small one written here:  y = w x^2 + b,  s = x^2 saved;  d_x = 2
+/// w x d_y, d_w = sum_rows d_y s,  d_b = sum_rows d_y.
 
 #include <omp.h>
 
@@ -105,11 +105,13 @@ Case toy_case(const Fault& fault = {}) {
   Case c;
   c.op = "toy";
   c.name = "toy/R9-C9";
-  c.inputs = {{.name = "x", .shape = shape, .fill = normal(0.5, 1), .gradient = true, .items = true, .strided = true},
-              {.name = "w", .shape = row, .fill = weights, .gradient = true},
-              {.name = "b", .shape = row, .fill = offsets, .gradient = true}};
-  c.outputs = {{.name = "y", .shape = shape, .items = true, .strided = true},
-               {.name = "s", .shape = shape, .cotangent = false, .saved = true, .items = true, .strided = true}};
+  c.inputs = {
+      {.name = "x", .shape = shape, .fill = normal(0.5, 1), .gradient = true, .items = true, .strided = true},
+      {.name = "w", .shape = row, .fill = weights, .gradient = true},
+      {.name = "b", .shape = row, .fill = offsets, .gradient = true}};
+  c.outputs = {
+      {.name = "y", .shape = shape, .items = true, .strided = true},
+      {.name = "s", .shape = shape, .cotangent = false, .saved = true, .items = true, .strided = true}};
   c.forward = [fault](const Call& call) {
     const Status status = honest_forward(call);
     if (fault.after_forward && call.implementation == fault.where) fault.after_forward(call);
@@ -129,7 +131,9 @@ Case toy_case(const Fault& fault = {}) {
 
 const Place kPlace{kCpu, DType::f64};
 
-bool passes(const Rows& rows) { return all_pass(rows); }
+bool passes(const Rows& rows) {
+  return all_pass(rows);
+}
 
 /// Applies `change(value, row, column)` to every element of the tensor that `pick` finds.
 template <class Change>
@@ -137,7 +141,8 @@ std::function<void(const Call&)> changed(const char* name, Change change) {
   return [name, change](const Call& call) {
     const std::string text = name;
     if (text.rfind("d_", 0) == 0 && !call.gradient(text.substr(2)).wanted()) return;
-    Matrix m(text.rfind("d_", 0) == 0 ? ConstView(call.gradient(text.substr(2)).view) : ConstView(call.output(text)));
+    Matrix m(text.rfind("d_", 0) == 0 ? ConstView(call.gradient(text.substr(2)).view)
+                                      : ConstView(call.output(text)));
     Values old;
     for (std::int64_t i = 0; i < m.rows(); ++i)
       for (std::int64_t j = 0; j < m.columns(); ++j) old.push_back(m.get(i, j));
@@ -146,7 +151,9 @@ std::function<void(const Call&)> changed(const char* name, Change change) {
   };
 }
 
-double at(const Values& values, std::int64_t i, std::int64_t j) { return values[static_cast<std::size_t>(i * kColumns + j)]; }
+double at(const Values& values, std::int64_t i, std::int64_t j) {
+  return values[static_cast<std::size_t>(i * kColumns + j)];
+}
 
 struct Planted {
   const char* name;
@@ -156,14 +163,14 @@ struct Planted {
 /// Wrong answers that a comparison must refuse.
 std::vector<Planted> wrong_answers() {
   return {
-      {"one NaN", [](const Values& v, auto i, auto j) { return i == 0 && j == 0 ? std::nan("") : at(v, i, j); }},
+      {"one NaN",
+       [](const Values& v, auto i, auto j) { return i == 0 && j == 0 ? std::nan("") : at(v, i, j); }},
       {"all NaN", [](const Values&, auto, auto) { return std::nan(""); }},
       {"one infinity",
        [](const Values& v, auto i, auto j) {
          return i == 0 && j == 1 ? std::numeric_limits<double>::infinity() : at(v, i, j);
        }},
-      {"shifted by one",
-       [](const Values& v, auto i, auto j) { return at(v, i, (j + 1) % kColumns); }},
+      {"shifted by one", [](const Values& v, auto i, auto j) { return at(v, i, (j + 1) % kColumns); }},
       {"all zero", [](const Values&, auto, auto) { return 0.0; }},
       {"all one", [](const Values&, auto, auto) { return 1.0; }},
       {"sign flipped", [](const Values& v, auto i, auto j) { return -at(v, i, j); }},
@@ -194,14 +201,16 @@ TEST(Harness, HonestAnswersPass) {
 TEST(Harness, WrongOutputsFail) {
   for (const Planted& planted : wrong_answers())
     for (const char* output : {"y", "s"})
-      EXPECT_FALSE(passes(compare(toy_case({.after_forward = changed(output, planted.change)}), kPlace, seed())))
+      EXPECT_FALSE(
+          passes(compare(toy_case({.after_forward = changed(output, planted.change)}), kPlace, seed())))
           << output << " " << planted.name;
 }
 
 TEST(Harness, WrongGradientsFail) {
   for (const Planted& planted : wrong_answers())
     for (const char* gradient : {"d_x", "d_w", "d_b"})
-      EXPECT_FALSE(passes(compare(toy_case({.after_backward = changed(gradient, planted.change)}), kPlace, seed())))
+      EXPECT_FALSE(
+          passes(compare(toy_case({.after_backward = changed(gradient, planted.change)}), kPlace, seed())))
           << gradient << " " << planted.name;
 }
 
@@ -209,7 +218,8 @@ TEST(Harness, WrongGradientsOfTheReferenceFailAgainstDifferences) {
   for (const Planted& planted : wrong_answers()) {
     if (std::string(planted.name) == "one element off by 1e-6") continue;  // within what differences can tell
     for (const char* gradient : {"d_x", "d_w", "d_b"}) {
-      const Fault fault{.after_backward = changed(gradient, planted.change), .where = Call::Implementation::reference};
+      const Fault fault{.after_backward = changed(gradient, planted.change),
+                        .where = Call::Implementation::reference};
       EXPECT_FALSE(passes(finite_differences(toy_case(fault), seed()))) << gradient << " " << planted.name;
     }
   }
@@ -244,7 +254,8 @@ TEST(Harness, IgnoredCotangentsFail) {
 }
 
 /// A case whose backward gets `wrong` for every gradient whose mode `strikes`.
-Case mode_fault(const char* gradient, std::function<void(const Gradient&, Matrix&, const Values& before)> wrong) {
+Case mode_fault(const char* gradient,
+                std::function<void(const Gradient&, Matrix&, const Values& before)> wrong) {
   Case c = toy_case();
   c.backward = [gradient, wrong](const Call& call) {
     const Gradient g = call.gradient(gradient);
@@ -289,7 +300,8 @@ TEST(Harness, WrongWriteModesFail) {
     const Case last_only = mode_fault(name, [](const Gradient& g, Matrix& m, const Values& before) {
       if (g.mode == WriteMode::accumulate) m.set(m.rows() - 1, m.columns() - 1, before.back());
     });
-    EXPECT_FALSE(passes(write_modes(last_only, kPlace, seed()))) << gradient << " last element not accumulated";
+    EXPECT_FALSE(passes(write_modes(last_only, kPlace, seed())))
+        << gradient << " last element not accumulated";
   }
 }
 
@@ -315,18 +327,24 @@ TEST(Harness, WritesOutsideFail) {
     EXPECT_FALSE(passes(rows)) << what;
     EXPECT_NE(failures(rows, seed()).find("outside"), std::string::npos) << what << failures(rows, seed());
   };
-  expect_found({.after_forward = [](const Call& call) { Matrix(call.output("y")).set(kRows, 0, 1); }}, "a row too many");
-  expect_found({.after_forward = [](const Call& call) { Matrix(call.output("y")).set(0, -1, 1); }}, "before the first");
-  expect_found({.after_forward = [](const Call& call) { Matrix(call.output("y")).set(2, kColumns, 1); }}, "between rows");
-  expect_found({.after_backward = [](const Call& call) { Matrix(call.gradient("w").view).set(0, kColumns, 1); }},
-               "a gradient");
+  expect_found({.after_forward = [](const Call& call) { Matrix(call.output("y")).set(kRows, 0, 1); }},
+               "a row too many");
+  expect_found({.after_forward = [](const Call& call) { Matrix(call.output("y")).set(0, -1, 1); }},
+               "before the first");
+  expect_found({.after_forward = [](const Call& call) { Matrix(call.output("y")).set(2, kColumns, 1); }},
+               "between rows");
+  expect_found(
+      {.after_backward = [](const Call& call) { Matrix(call.gradient("w").view).set(0, kColumns, 1); }},
+      "a gradient");
 }
 
 TEST(Harness, ChangedInputsFail) {
+  EXPECT_FALSE(passes(
+      compare(toy_case({.after_forward = [](const Call& call) { Matrix(call.input("x")).set(1, 1, 7); }}),
+              kPlace, seed())));
   EXPECT_FALSE(passes(compare(
-      toy_case({.after_forward = [](const Call& call) { Matrix(call.input("x")).set(1, 1, 7); }}), kPlace, seed())));
-  EXPECT_FALSE(passes(compare(
-      toy_case({.after_backward = [](const Call& call) { Matrix(call.cotangent("y")).set(1, 1, 7); }}), kPlace, seed())));
+      toy_case({.after_backward = [](const Call& call) { Matrix(call.cotangent("y")).set(1, 1, 7); }}),
+      kPlace, seed())));
 }
 
 TEST(Harness, BytesThatDependOnTheRunFail) {

@@ -1,5 +1,5 @@
-/// Every kernel, on the device `cuda` that this build has, against the f64 reference; and every compiled kernel is
-/// reached. Skipped where there is no such device.
+/// Every kernel, on the device `cuda` that this build has, against the f64 reference; and every compiled
+/// kernel is reached. Skipped where there is no such device.
 
 #include "case_tests.h"
 #include "kernel_arms.h"
@@ -36,7 +36,8 @@ class EveryArm : public testing::Environment {
   }
 };
 
-[[maybe_unused]] const testing::Environment* const kEveryArm = testing::AddGlobalTestEnvironment(new EveryArm);
+[[maybe_unused]] const testing::Environment* const kEveryArm =
+    testing::AddGlobalTestEnvironment(new EveryArm);
 
 }  // namespace
 }  // namespace scantape::cases

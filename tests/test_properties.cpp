@@ -1,5 +1,6 @@
-/// What must hold whatever the numbers are: write modes, the same bytes every time and wherever an item stands, zero in
-/// and zero out, outputs over inputs, guard bands. On the CPU, by its reference, and on cuda where there is one.
+/// What must hold whatever the numbers are: write modes, the same bytes every time and wherever an item
+/// stands, zero in and zero out, outputs over inputs, guard bands. On the CPU, by its reference, and on cuda
+/// where there is one.
 
 #include "case_tests.h"
 #include "scantape/scan.h"
@@ -20,18 +21,29 @@ class Items : public CaseTest {};
 class ZeroCotangents : public CaseTest {};
 class InPlace : public CaseTest {};
 
-TEST_P(WriteModes, OverwriteAccumulateSkip) { expect_everywhere(write_modes, *GetParam()); }
-TEST_P(Repetitions, GiveTheSameBytes) { expect_everywhere(repetitions, *GetParam()); }
-TEST_P(Items, DoNotSeeEachOther) { expect_everywhere(item_independence, *GetParam()); }
-TEST_P(ZeroCotangents, GiveZero) { expect_everywhere(zero_cotangents, *GetParam()); }
-TEST_P(InPlace, GivesTheSameBytes) { expect_everywhere(in_place, *GetParam()); }
+TEST_P(WriteModes, OverwriteAccumulateSkip) {
+  expect_everywhere(write_modes, *GetParam());
+}
+TEST_P(Repetitions, GiveTheSameBytes) {
+  expect_everywhere(repetitions, *GetParam());
+}
+TEST_P(Items, DoNotSeeEachOther) {
+  expect_everywhere(item_independence, *GetParam());
+}
+TEST_P(ZeroCotangents, GiveZero) {
+  expect_everywhere(zero_cotangents, *GetParam());
+}
+TEST_P(InPlace, GivesTheSameBytes) {
+  expect_everywhere(in_place, *GetParam());
+}
 
 INSTANTIATE_TEST_SUITE_P(Properties, WriteModes, testing::ValuesIn(tested_cases([](const Case& c) {
                            return c.properties && c.backward;
                          })),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Properties, Repetitions,
-                         testing::ValuesIn(tested_cases([](const Case& c) { return c.properties; })), test_name);
+                         testing::ValuesIn(tested_cases([](const Case& c) { return c.properties; })),
+                         test_name);
 INSTANTIATE_TEST_SUITE_P(Properties, Items, testing::ValuesIn(tested_cases([](const Case& c) {
                            return c.properties && has_items(c);
                          })),
@@ -78,11 +90,14 @@ void expect_split_is_whole(Device device, double tolerance) {
       parts.push_back(value);
     ASSERT_EQ(parts.size(), whole.size());
     for (std::size_t i = 0; i < whole.size(); ++i)
-      ASSERT_LE(std::abs(parts[i] - whole[i]), tolerance) << "cut at " << cut << ", element " << i << ", seed " << seed();
+      ASSERT_LE(std::abs(parts[i] - whole[i]), tolerance)
+          << "cut at " << cut << ", element " << i << ", seed " << seed();
   }
 }
 
-TEST(ScanSplit, IsWholeBitForBitOnCpu) { expect_split_is_whole(kCpu, 0); }
+TEST(ScanSplit, IsWholeBitForBitOnCpu) {
+  expect_split_is_whole(kCpu, 0);
+}
 
 TEST(ScanSplit, IsWholeOnCuda) {
   if (!is_available(kCuda)) GTEST_SKIP() << "no cuda device: " << cuda_backend();

@@ -7,7 +7,9 @@ namespace {
 
 class Differences : public CaseTest {};
 
-TEST_P(Differences, MatchGradients) { expect_all_pass(finite_differences(*GetParam(), seed())); }
+TEST_P(Differences, MatchGradients) {
+  expect_all_pass(finite_differences(*GetParam(), seed()));
+}
 
 INSTANTIATE_TEST_SUITE_P(Reference, Differences, testing::ValuesIn(tested_cases([](const Case& c) {
                            return c.backward && c.finite_differences;

@@ -8,13 +8,13 @@ namespace scantape::cases {
 namespace {
 
 struct Options {
-  double steps = 3;            // performed, this one included
+  double steps = 3;  // performed, this one included
   double clip_factor = 1;
   bool skip = false;
-  bool fresh = false;          // moments are zero, as before the first step
+  bool fresh = false;  // moments are zero, as before the first step
   double weight_decay = 0.01;
-  double gradient = 1;         // its size
-  std::int64_t decayed = -1;   // -1: half
+  double gradient = 1;        // its size
+  std::int64_t decayed = -1;  // -1: half
   Layout layout = Layout::dense;
 };
 
@@ -41,7 +41,9 @@ std::string moved(const std::vector<Values>& outputs, const std::vector<Values>&
 
 Case adamw_case(std::int64_t n, const std::string& title, const Options& options) {
   const std::int64_t decayed = options.decayed >= 0 ? std::min(options.decayed, n) : n / 2;
-  const Control control{.learning_rate = 0.01, .steps = options.steps, .clip_factor = options.clip_factor,
+  const Control control{.learning_rate = 0.01,
+                        .steps = options.steps,
+                        .clip_factor = options.clip_factor,
                         .skip = options.skip ? 1.0 : 0.0};
   Case c;
   c.op = "adamw";
@@ -51,8 +53,13 @@ Case adamw_case(std::int64_t n, const std::string& title, const Options& options
       {.name = "control", .shape = {kStepControls}, .fill = control.fill(), .type = ElementType::f64},
   };
   const auto state = [&](const char* name_of_state, const Fill& initial, ErrorRule rule) {
-    return Output{.name = name_of_state, .shape = {n}, .cotangent = false, .zero = n == 0, .initial = initial,
-                  .rule = rule, .budget = {1e-14, n < 8 ? 1e-5 : 1e-6}};  // a few sums may all cancel
+    return Output{.name = name_of_state,
+                  .shape = {n},
+                  .cotangent = false,
+                  .zero = n == 0,
+                  .initial = initial,
+                  .rule = rule,
+                  .budget = {1e-14, n < 8 ? 1e-5 : 1e-6}};  // a few sums may all cancel
   };
   if (options.skip) {
     // A known start: whether anything moved can then be seen exactly.
@@ -61,17 +68,20 @@ Case adamw_case(std::int64_t n, const std::string& title, const Options& options
                  state("second_moment", constant(0.25), ErrorRule::element)};
     const auto count = static_cast<std::size_t>(n);
     c.check = [before = std::vector<Values>{Values(count, 0.75), Values(count, -0.5), Values(count, 0.25)}](
-                  const std::vector<Values>& outputs, const std::vector<Values>&) { return moved(outputs, before); };
+                  const std::vector<Values>& outputs, const std::vector<Values>&) {
+      return moved(outputs, before);
+    };
   } else {
-    c.outputs = {state("parameter", normal(), ErrorRule::slice),
-                 state("first_moment", options.fresh ? constant(0) : normal(0, 0.1 * options.gradient),
-                       ErrorRule::slice),
-                 state("second_moment", options.fresh ? constant(0)
-                                                      : uniform(0, options.gradient * options.gradient),
-                       ErrorRule::element)};
+    c.outputs = {
+        state("parameter", normal(), ErrorRule::slice),
+        state("first_moment", options.fresh ? constant(0) : normal(0, 0.1 * options.gradient),
+              ErrorRule::slice),
+        state("second_moment", options.fresh ? constant(0) : uniform(0, options.gradient * options.gradient),
+              ErrorRule::element)};
   }
   c.forward = [options, decayed](const Call& call) {
-    return run(Direction<AdamW>{adamw, reference::adamw, adamw_workspace}, arguments(call, options, decayed), call);
+    return run(Direction<AdamW>{adamw, reference::adamw, adamw_workspace}, arguments(call, options, decayed),
+               call);
   };
   c.layout = options.layout;
   c.forward_operations = 15 * static_cast<double>(n);
@@ -101,7 +111,9 @@ std::vector<Case> adamw_cases() {
   add(adamw_case(0, "later", {}), false);
   for (const std::int64_t n : lengths())
     add(adamw_case(n, "swept",
-                   {.steps = static_cast<double>(n), .clip_factor = n % 2 == 0 ? 1 : 0.5, .decayed = n / 3,
+                   {.steps = static_cast<double>(n),
+                    .clip_factor = n % 2 == 0 ? 1 : 0.5,
+                    .decayed = n / 3,
                     .layout = n % 3 == 0 ? Layout::misaligned : Layout::dense}),
         false);
   add(adamw_case(300001, "swept", {}), false);

@@ -29,9 +29,12 @@ const std::vector<Case>& all_cases() {
 
 const char* name(Layout layout) noexcept {
   switch (layout) {
-    case Layout::dense: return "dense";
-    case Layout::strided: return "strided";
-    case Layout::misaligned: return "misaligned";
+    case Layout::dense:
+      return "dense";
+    case Layout::strided:
+      return "strided";
+    case Layout::misaligned:
+      return "misaligned";
   }
   return "unknown";
 }
@@ -122,7 +125,8 @@ Fill constant(double value) {
 
 std::string size_name(const std::vector<std::pair<const char*, std::int64_t>>& sizes) {
   std::string text;
-  for (const auto& [letter, size] : sizes) text += (text.empty() ? "" : "-") + (letter + std::to_string(size));
+  for (const auto& [letter, size] : sizes)
+    text += (text.empty() ? "" : "-") + (letter + std::to_string(size));
   return text;
 }
 

@@ -12,9 +12,10 @@
 #include "scantape/error.h"
 #include "scantape/op.h"
 
-/// What every check and every benchmark knows of an op: its cases. A case says which tensors go in, how they are
-/// filled, what comes out, which gradients there are and how far off they may be. The runners (runner.h) turn it into
-/// finite differences, comparisons, write-mode tests and timings, so nobody writes a list of shapes twice.
+/// What every check and every benchmark knows of an op: its cases. A case says which tensors go in, how they
+/// are filled, what comes out, which gradients there are and how far off they may be. The runners (runner.h)
+/// turn it into finite differences, comparisons, write-mode tests and timings, so nobody writes a list of
+/// shapes twice.
 namespace scantape::cases {
 
 using Values = std::vector<double>;
@@ -38,17 +39,17 @@ struct Input {
   Shape shape{};
   Fill fill{};
   bool present = true;
-  bool gradient = false;        ///< d_<name> is asked for (also where an absent h0 stands for zeros)
-  bool zero_gradient = false;   ///< it is zero everywhere, by what the op is; else an all-zero one fails
-  bool items = false;           ///< axis 0 counts items that must not depend on one another
-  bool strided = false;         ///< rows may be strided
-  bool saved = true;            ///< backward reads it (only the traffic of a benchmark depends on this)
+  bool gradient = false;       ///< d_<name> is asked for (also where an absent h0 stands for zeros)
+  bool zero_gradient = false;  ///< it is zero everywhere, by what the op is; else an all-zero one fails
+  bool items = false;          ///< axis 0 counts items that must not depend on one another
+  bool strided = false;        ///< rows may be strided
+  bool saved = true;           ///< backward reads it (only the traffic of a benchmark depends on this)
   ElementType type = ElementType::data;
-  double step = 1;              ///< finite differences move by 1e-5 of this ...
-  bool relative_step = false;   ///< ... times |x|
-  bool differences = true;      ///< false: its gradient drowns in the rounding of the outputs
+  double step = 1;             ///< finite differences move by 1e-5 of this ...
+  bool relative_step = false;  ///< ... times |x|
+  bool differences = true;     ///< false: its gradient drowns in the rounding of the outputs
   ErrorRule rule = ErrorRule::slice;
-  Budget budget{1e-10, 1e-4};   ///< of the gradient
+  Budget budget{1e-10, 1e-4};  ///< of the gradient
 };
 
 /// Brings an output into a form that can be compared across types, e.g. statistics in scaled units.
@@ -58,20 +59,21 @@ struct Output {
   std::string name{};
   Shape shape{};
   bool present = true;
-  bool cotangent = true;        ///< d_<name> is given to backward
-  bool saved = false;           ///< backward reads it
-  bool zero = false;            ///< it may be zero everywhere; else an all-zero one fails
+  bool cotangent = true;  ///< d_<name> is given to backward
+  bool saved = false;     ///< backward reads it
+  bool zero = false;      ///< it may be zero everywhere; else an all-zero one fails
   bool items = false;
   bool strided = false;
   ElementType type = ElementType::data;
-  Fill initial{};               ///< where the op updates it in place; else it starts as NaN
+  Fill initial{};  ///< where the op updates it in place; else it starts as NaN
   ErrorRule rule = ErrorRule::slice;
   Budget budget{};
   Canonical canonical{};
   Shape canonical_shape{};
 };
 
-/// What is handed to an adapter: views by the names of the contract. An argument that the case leaves out is absent.
+/// What is handed to an adapter: views by the names of the contract. An argument that the case leaves out is
+/// absent.
 class Call {
  public:
   enum class Implementation { routed, reference };
@@ -105,9 +107,10 @@ struct Direction {
   std::int64_t (*workspace)(const Args&) noexcept;
 };
 
-#define SCANTAPE_DIRECTION(function)                                                              \
-  ::scantape::cases::Direction { ::scantape::function, ::scantape::reference::function,           \
-                                 ::scantape::function##_workspace }
+#define SCANTAPE_DIRECTION(function)                                                        \
+  ::scantape::cases::Direction {                                                            \
+    ::scantape::function, ::scantape::reference::function, ::scantape::function##_workspace \
+  }
 
 template <class Args>
 Status run(const Direction<Args>& direction, Args args, const Call& call) {
@@ -116,24 +119,25 @@ Status run(const Direction<Args>& direction, Args args, const Call& call) {
   return direction.routed(args, Stream{});
 }
 
-/// How tensors lie in memory: one after the other; with gaps between rows (where the contract allows it); or starting
-/// one element past an aligned address.
+/// How tensors lie in memory: one after the other; with gaps between rows (where the contract allows it); or
+/// starting one element past an aligned address.
 enum class Layout { dense, strided, misaligned };
 
 const char* name(Layout layout) noexcept;
 
 struct Case {
   std::string op{};
-  std::string name{};           ///< of the case, unique: "scan/B2-L129-C16/..."
+  std::string name{};  ///< of the case, unique: "scan/B2-L129-C16/..."
   std::vector<std::pair<std::string, std::string>> options{};  ///< those of registry(), one value each
   std::vector<Input> inputs{};
   std::vector<Output> outputs{};
-  std::function<Status(const Call&)> forward{}, backward{};    ///< no backward: the op has none
+  std::function<Status(const Call&)> forward{}, backward{};  ///< no backward: the op has none
   Layout layout = Layout::dense;
 
-  /// Exact conditions beyond the budgets; returns what is wrong or nothing. Called with the outputs and, after a
-  /// backward, the gradients (else empty), in the order of the lists above.
-  std::function<std::string(const std::vector<Values>& outputs, const std::vector<Values>& gradients)> check{};
+  /// Exact conditions beyond the budgets; returns what is wrong or nothing. Called with the outputs and,
+  /// after a backward, the gradients (else empty), in the order of the lists above.
+  std::function<std::string(const std::vector<Values>& outputs, const std::vector<Values>& gradients)>
+      check{};
   /// Outputs (or "d_x") that may lie where an input (or "d_y") lies.
   std::vector<std::pair<std::string, std::string>> aliases{};
 
@@ -141,9 +145,9 @@ struct Case {
   bool f64_only = false;           ///< its numbers are beyond f32
   bool properties = false;         ///< small enough to run write modes, repetitions and the like on it
   bool benchmark = false;          ///< of a size that people use: timed, not tested
-  double forward_operations = 0, backward_operations = 0;      ///< additions and multiplications
+  double forward_operations = 0, backward_operations = 0;  ///< additions and multiplications
 
-  std::string variant() const;     ///< "decay=varying,h0=present"
+  std::string variant() const;  ///< "decay=varying,h0=present"
 };
 
 /// The types a case runs in.
@@ -158,7 +162,7 @@ const std::vector<Case>& all_cases();
 
 struct OpEntry {
   const char* name;
-  const char* kind;                ///< as the root meson.build states it
+  const char* kind;  ///< as the root meson.build states it
   std::vector<Case> (*cases)();
 };
 const std::vector<OpEntry>& op_entries();

@@ -25,8 +25,8 @@ double element_error(const Values& got, const Values& want, DType dtype) {
   return largest;
 }
 
-/// `got` with every difference of at most the type's smallest number taken away: where the wanted value lies between
-/// two of these, no result is nearer.
+/// `got` with every difference of at most the type's smallest number taken away: where the wanted value lies
+/// between two of these, no result is nearer.
 Values without_underflow(Values got, const Values& want, DType dtype) {
   const double smallest = dtype == DType::f64 ? std::numeric_limits<double>::denorm_min()
                                               : static_cast<double>(std::numeric_limits<float>::denorm_min());
@@ -35,8 +35,8 @@ Values without_underflow(Values got, const Values& want, DType dtype) {
   return got;
 }
 
-/// The slices of slice_error have one index on the last axis. One of few elements says little of its own scale: a
-/// single sum that happens to cancel would be all there is. Then the whole tensor is the slice.
+/// The slices of slice_error have one index on the last axis. One of few elements says little of its own
+/// scale: a single sum that happens to cancel would be all there is. Then the whole tensor is the slice.
 Shape slices(const Shape& shape) {
   constexpr std::int64_t kFewest = 8;
   const bool few = shape.rank() > 0 && shape.back() > 0 && shape.elements() / shape.back() < kFewest;
@@ -56,7 +56,8 @@ bool all_zero(const Values& values) noexcept {
   return std::all_of(values.begin(), values.end(), [](double value) { return value == 0; });
 }
 
-double relative_error(const Values& got, const Values& want, const Shape& shape, DType dtype, ErrorRule rule) {
+double relative_error(const Values& got, const Values& want, const Shape& shape, DType dtype,
+                      ErrorRule rule) {
   if (got.size() != want.size() || static_cast<std::int64_t>(want.size()) != shape.elements()) return kNaN;
   double largest = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {
@@ -67,8 +68,8 @@ double relative_error(const Values& got, const Values& want, const Shape& shape,
   if (rule == ErrorRule::element) return element_error(got, want, dtype);
   int exponent = 0;
   std::frexp(largest, &exponent);
-  return autograd::slice_error(scaled(without_underflow(got, want, dtype), -exponent), scaled(want, -exponent),
-                               slices(shape));
+  return autograd::slice_error(scaled(without_underflow(got, want, dtype), -exponent),
+                               scaled(want, -exponent), slices(shape));
 }
 
 std::string accumulation_fault(const Values& got, const Values& old, const Values& gradient, DType dtype) {

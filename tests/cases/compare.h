@@ -4,16 +4,16 @@
 
 namespace scantape::cases {
 
-/// Largest error of `got` against `want` under the rule; NaN where either holds one, or where the sizes differ, so
-/// write  if (!(error <= tolerance)) fail.  An all-zero `want` asks for exact zeros.
+/// Largest error of `got` against `want` under the rule; NaN where either holds one, or where the sizes
+/// differ, so write  if (!(error <= tolerance)) fail.  An all-zero `want` asks for exact zeros.
 double relative_error(const Values& got, const Values& want, const Shape& shape, DType dtype, ErrorRule rule);
 
 /// True where every value is 0 (of either sign).
 bool all_zero(const Values& values) noexcept;
 
-/// Whether `got` is old + gradient: each element within 4 u (|old| + |gradient|), u half the distance from 1 to the
-/// next number of the type. The sum itself costs one rounding; the gradient may not have been rounded before it.
-/// Returns what is wrong or nothing.
+/// Whether `got` is old + gradient: each element within 4 u (|old| + |gradient|), u half the distance from 1
+/// to the next number of the type. The sum itself costs one rounding; the gradient may not have been rounded
+/// before it. Returns what is wrong or nothing.
 std::string accumulation_fault(const Values& got, const Values& old, const Values& gradient, DType dtype);
 
 }  // namespace scantape::cases

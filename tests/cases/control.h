@@ -7,8 +7,8 @@ namespace scantape::cases {
 
 /// The scalars that steer an optimiser step, by name.
 struct Control {
-  double learning_rate = 1e-3, max_norm = 0, steps = 0, skipped = 0, skipped_in_a_row = 0, norm = 0, clip_factor = 1,
-         skip = 0;
+  double learning_rate = 1e-3, max_norm = 0, steps = 0, skipped = 0, skipped_in_a_row = 0, norm = 0,
+         clip_factor = 1, skip = 0;
 
   Values values() const {
     Values list(kStepControls, 0.0);

@@ -55,14 +55,15 @@ Status backward(DiscretizeMethod method, const Call& call) {
   return run(SCANTAPE_DIRECTION(discretize_backward), args, call);
 }
 
-/// What is left of a gradient: it is there, it is exactly zero, or it is too small against the rounding of the outputs
-/// for finite differences.
+/// What is left of a gradient: it is there, it is exactly zero, or it is too small against the rounding of
+/// the outputs for finite differences.
 struct Expected {
   bool zero = false, seen = true;
 };
 
-/// z = dt A is about -magnitude. Through a = A_bar (and F) the slopes carry exp(z) for the two exponential methods,
-/// which vanishes in f64 below -745; through s, the factor of B_bar, they carry what the table of the op says.
+/// z = dt A is about -magnitude. Through a = A_bar (and F) the slopes carry exp(z) for the two exponential
+/// methods, which vanishes in f64 below -745; through s, the factor of B_bar, they carry what the table of
+/// the op says.
 struct Slopes {
   bool exponential, through_a, through_s, vanished, weak, tiny;
   explicit Slopes(const Options& o)
@@ -79,7 +80,8 @@ struct Slopes {
     return {!(through_a && !vanished) && !s_counts, s_seen || (!weak && !tiny)};
   }
   Expected of_A(DiscretizeMethod method) const {
-    const bool s_counts = through_s && (method == DiscretizeMethod::zoh || method == DiscretizeMethod::bilinear);
+    const bool s_counts =
+        through_s && (method == DiscretizeMethod::zoh || method == DiscretizeMethod::bilinear);
     return {!(through_a && !vanished) && !s_counts, s_counts || !weak};
   }
 };
@@ -93,25 +95,53 @@ Case discretize_case(std::int64_t states_count, std::int64_t width, const Option
   c.op = "discretize";
   std::ostringstream z_text;
   z_text << z;
-  c.name = "discretize/" + size_name({{"N", n}, {"E", width}}) + "/" + scantape::name(options.method) + ",z-" +
-           z_text.str() + "," + (options.F ? "F" : "no F") + ",d " + options.cotangents.name + "," + name(options.layout);
+  c.name = "discretize/" + size_name({{"N", n}, {"E", width}}) + "/" + scantape::name(options.method) +
+           ",z-" + z_text.str() + "," + (options.F ? "F" : "no F") + ",d " + options.cotangents.name + "," +
+           name(options.layout);
   c.options = {{"method", scantape::name(options.method)}, {"F", options.F ? "present" : "absent"}};
   c.inputs = {
-      {.name = "dt", .shape = {n}, .fill = uniform(kStep / 2, kStep), .gradient = true, .zero_gradient = dt.zero,
-       .items = true, .relative_step = true, .differences = dt.seen},
-      {.name = "A", .shape = {n}, .fill = uniform(-z / kStep, -z / kStep / 2), .gradient = true,
-       .zero_gradient = A.zero, .items = true, .step = std::max(1.0, z / 4) / kStep, .differences = A.seen},
-      {.name = "B", .shape = {n, width}, .fill = normal(), .gradient = true,
-       .zero_gradient = !options.cotangents.B_bar, .items = true, .strided = true},
+      {.name = "dt",
+       .shape = {n},
+       .fill = uniform(kStep / 2, kStep),
+       .gradient = true,
+       .zero_gradient = dt.zero,
+       .items = true,
+       .relative_step = true,
+       .differences = dt.seen},
+      {.name = "A",
+       .shape = {n},
+       .fill = uniform(-z / kStep, -z / kStep / 2),
+       .gradient = true,
+       .zero_gradient = A.zero,
+       .items = true,
+       .step = std::max(1.0, z / 4) / kStep,
+       .differences = A.seen},
+      {.name = "B",
+       .shape = {n, width},
+       .fill = normal(),
+       .gradient = true,
+       .zero_gradient = !options.cotangents.B_bar,
+       .items = true,
+       .strided = true},
   };
   // exp(z) is as far off as z is rounded; the others have no cancellation and follow element by element.
   const Budget few_ulp{1e-14, 1e-6};
   c.outputs = {
       {.name = "A_bar", .shape = {n}, .cotangent = options.cotangents.A_bar, .zero = z >= 700, .items = true},
-      {.name = "B_bar", .shape = {n, width}, .cotangent = options.cotangents.B_bar, .items = true, .strided = true,
-       .rule = ErrorRule::element, .budget = few_ulp},
-      {.name = "F", .shape = {n}, .present = options.F, .cotangent = options.cotangents.F, .items = true,
-       .rule = ErrorRule::element, .budget = few_ulp},
+      {.name = "B_bar",
+       .shape = {n, width},
+       .cotangent = options.cotangents.B_bar,
+       .items = true,
+       .strided = true,
+       .rule = ErrorRule::element,
+       .budget = few_ulp},
+      {.name = "F",
+       .shape = {n},
+       .present = options.F,
+       .cotangent = options.cotangents.F,
+       .items = true,
+       .rule = ErrorRule::element,
+       .budget = few_ulp},
   };
   c.forward = [method = options.method](const Call& call) { return forward(method, call); };
   c.backward = [method = options.method](const Call& call) { return backward(method, call); };
@@ -190,8 +220,8 @@ std::vector<Case> discretize_cases() {
     outputs.emplace_back(true, which);
     if (which.A_bar || which.B_bar) outputs.emplace_back(false, which);  // else nothing would be left
   }
-  for (const PairwiseRow& row : pairwise({size(counts), size(widths()), size(methods), size(magnitudes),
-                                          size(outputs), size(layouts)}))
+  for (const PairwiseRow& row : pairwise(
+           {size(counts), size(widths()), size(methods), size(magnitudes), size(outputs), size(layouts)}))
     add(discretize_case(counts[at(row[0])], widths()[at(row[1])],
                         {methods[at(row[2])], magnitudes[at(row[3])], outputs[at(row[4])].first,
                          outputs[at(row[4])].second, layouts[at(row[5])]}),

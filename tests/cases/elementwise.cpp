@@ -9,11 +9,23 @@ std::vector<Case> elementwise_cases(const std::string& op, const std::vector<Ele
     c.op = op;
     c.name = op + "/" + scantape::name(shape) + "/" + regime.name + "," + name(layout);
     const bool items = shape.rank() > 0;
-    c.inputs = {{.name = "x", .shape = shape, .fill = regime.x, .gradient = true,
-                 .zero_gradient = regime.zero_gradient, .items = items, .strided = true, .step = regime.step,
-                 .rule = regime.backward_rule, .budget = regime.backward}};
-    c.outputs = {{.name = "y", .shape = shape, .zero = regime.zero, .items = items, .strided = true,
-                  .rule = regime.rule, .budget = regime.forward}};
+    c.inputs = {{.name = "x",
+                 .shape = shape,
+                 .fill = regime.x,
+                 .gradient = true,
+                 .zero_gradient = regime.zero_gradient,
+                 .items = items,
+                 .strided = true,
+                 .step = regime.step,
+                 .rule = regime.backward_rule,
+                 .budget = regime.backward}};
+    c.outputs = {{.name = "y",
+                  .shape = shape,
+                  .zero = regime.zero,
+                  .items = items,
+                  .strided = true,
+                  .rule = regime.rule,
+                  .budget = regime.forward}};
     c.forward = forward;
     c.backward = backward;
     c.layout = layout;
@@ -38,8 +50,9 @@ std::vector<Case> elementwise_cases(const std::string& op, const std::vector<Ele
   cases.back().finite_differences = false;
 
   const auto at = [](int index) { return static_cast<std::size_t>(index); };
-  for (const PairwiseRow& row : pairwise({static_cast<int>(lengths().size()), static_cast<int>(widths().size()),
-                                          static_cast<int>(regimes.size()), 3})) {
+  for (const PairwiseRow& row :
+       pairwise({static_cast<int>(lengths().size()), static_cast<int>(widths().size()),
+                 static_cast<int>(regimes.size()), 3})) {
     const Shape shape{lengths()[at(row[0])], widths()[at(row[1])]};
     add(make(shape, regimes[at(row[2])], layouts[at(row[3])]), false);
   }

@@ -29,12 +29,9 @@ Fill with_one(double value) {
 
 const std::vector<Regime>& regimes() {
   static const std::vector<Regime> list = {
-      {"normal", normal()},
-      {"tiny", normal(0, 1e-30)},   // squares vanish in f32
-      {"huge", normal(0, 1e30)},    // squares overflow in f32
-      {"zero", constant(0)},
-      {"NaN", with_one(kNaN), false},
-      {"inf", with_one(-kInfinity), false},
+      {"normal", normal()},      {"tiny", normal(0, 1e-30)},  // squares vanish in f32
+      {"huge", normal(0, 1e30)},                              // squares overflow in f32
+      {"zero", constant(0)},     {"NaN", with_one(kNaN), false}, {"inf", with_one(-kInfinity), false},
   };
   return list;
 }
@@ -71,23 +68,36 @@ std::string counted_wrongly(const Values& now, const Control& before, bool skip)
 Case grad_norm_case(std::int64_t n, const Regime& regime, Loss loss, double max_norm, Layout layout) {
   const bool finite = regime.finite;
   const bool skip = (!finite && n > 0) || loss == Loss::nan;
-  const Control before{.max_norm = max_norm, .steps = 7, .skipped = 2, .skipped_in_a_row = 1, .norm = 5, .skip = 1};
+  const Control before{
+      .max_norm = max_norm, .steps = 7, .skipped = 2, .skipped_in_a_row = 1, .norm = 5, .skip = 1};
   Case c;
   c.op = "grad_norm";
   std::ostringstream limit;
   limit << max_norm;
   c.name = "grad_norm/" + size_name({{"n", n}}) + "/" + regime.name + ",limit " + limit.str() +
-           (loss == Loss::absent ? "" : loss == Loss::nan ? ",NaN loss" : ",loss") + "," + name(layout);
+           (loss == Loss::absent ? ""
+            : loss == Loss::nan  ? ",NaN loss"
+                                 : ",loss") +
+           "," + name(layout);
   c.options = {{"loss", loss == Loss::absent ? "absent" : "present"}};
   c.inputs = {
       {.name = "gradient", .shape = {n}, .fill = regime.gradient},
-      {.name = "loss", .shape = {}, .fill = loss == Loss::nan ? constant(kNaN) : normal(),
-       .present = loss != Loss::absent, .type = ElementType::f64},
+      {.name = "loss",
+       .shape = {},
+       .fill = loss == Loss::nan ? constant(kNaN) : normal(),
+       .present = loss != Loss::absent,
+       .type = ElementType::f64},
   };
   const std::int64_t shown = static_cast<std::int64_t>(comparable(before.values(), finite).size());
-  c.outputs = {{.name = "control", .shape = {kStepControls}, .cotangent = false, .type = ElementType::f64,
-                .initial = before.fill(), .rule = ErrorRule::element, .budget = {1e-12, 1e-12},
-                .canonical = [finite](const Values& control, const Shape&, DType) { return comparable(control, finite); },
+  c.outputs = {{.name = "control",
+                .shape = {kStepControls},
+                .cotangent = false,
+                .type = ElementType::f64,
+                .initial = before.fill(),
+                .rule = ErrorRule::element,
+                .budget = {1e-12, 1e-12},
+                .canonical = [finite](const Values& control, const Shape&,
+                                      DType) { return comparable(control, finite); },
                 .canonical_shape = {shown}}};
   c.forward = forward;
   c.layout = layout;
@@ -109,12 +119,15 @@ std::vector<Case> grad_norm_cases() {
   const std::vector<double> limits = {0, kInfinity, 0.5, 1e9};
   for (const Regime& regime : regimes())
     for (const double limit : limits)
-      add(grad_norm_case(100, regime, limit == 0.5 ? Loss::finite : Loss::absent, limit, Layout::dense), limit == 0.5);
+      add(grad_norm_case(100, regime, limit == 0.5 ? Loss::finite : Loss::absent, limit, Layout::dense),
+          limit == 0.5);
   add(grad_norm_case(100, regimes()[0], Loss::nan, 1, Layout::dense), true);
   add(grad_norm_case(0, regimes()[0], Loss::absent, 1, Layout::dense), false);
-  for (const std::int64_t n : {70000, 300001}) add(grad_norm_case(n, regimes()[0], Loss::finite, 1, Layout::dense), false);
+  for (const std::int64_t n : {70000, 300001})
+    add(grad_norm_case(n, regimes()[0], Loss::finite, 1, Layout::dense), false);
   for (const std::int64_t n : lengths())
-    add(grad_norm_case(n, regimes()[static_cast<std::size_t>(n) % 3], n % 2 == 0 ? Loss::finite : Loss::absent,
+    add(grad_norm_case(n, regimes()[static_cast<std::size_t>(n) % 3],
+                       n % 2 == 0 ? Loss::finite : Loss::absent,
                        limits[static_cast<std::size_t>(n) % limits.size()],
                        n % 3 == 0 ? Layout::misaligned : Layout::dense),
         n % 20 == 0);

@@ -35,19 +35,29 @@ Image::Image(const Shape& shape, DType dtype, Device device, Layout layout) : de
 }
 
 Image::Image(Image&& other) noexcept
-    : device_(other.device_), view_(other.view_), row_length_(other.row_length_), rows_(other.rows_),
-      row_stride_(other.row_stride_), first_(other.first_), host_(std::move(other.host_)),
-      written_(std::move(other.written_)), memory_(other.memory_) {
+    : device_(other.device_),
+      view_(other.view_),
+      row_length_(other.row_length_),
+      rows_(other.rows_),
+      row_stride_(other.row_stride_),
+      first_(other.first_),
+      host_(std::move(other.host_)),
+      written_(std::move(other.written_)),
+      memory_(other.memory_) {
   other.memory_ = nullptr;
 }
 
-Image::~Image() { deallocate(device_, memory_); }
+Image::~Image() {
+  deallocate(device_, memory_);
+}
 
 std::size_t Image::row_at(std::int64_t row) const noexcept {
   return static_cast<std::size_t>((first_ + row * row_stride_) * size_of(view_.dtype));
 }
 
-std::size_t Image::row_bytes() const noexcept { return static_cast<std::size_t>(row_length_ * size_of(view_.dtype)); }
+std::size_t Image::row_bytes() const noexcept {
+  return static_cast<std::size_t>(row_length_ * size_of(view_.dtype));
+}
 
 void Image::write(const Values& values) {
   if (static_cast<std::int64_t>(values.size()) != view_.elements())
@@ -57,7 +67,8 @@ void Image::write(const Values& values) {
   std::vector<float> narrow(static_cast<std::size_t>(row_length_));
   for (std::int64_t row = 0; row < rows_; ++row) {
     const double* from = values.data() + row * row_length_;
-    std::transform(from, from + row_length_, narrow.begin(), [](double value) { return static_cast<float>(value); });
+    std::transform(from, from + row_length_, narrow.begin(),
+                   [](double value) { return static_cast<float>(value); });
     const void* source = view_.dtype == DType::f64 ? static_cast<const void*>(from) : narrow.data();
     std::memcpy(host_.data() + row_at(row), source, row_bytes());
   }
@@ -104,7 +115,8 @@ std::string Image::guard_damage() const {
     for (std::size_t at = begin; at < end; ++at)
       if (host_[at] != std::byte{0xFF})
         return "wrote outside the tensor, byte " +
-               std::to_string(static_cast<std::int64_t>(at) - first_ * size_of(view_.dtype)) + " from its start";
+               std::to_string(static_cast<std::int64_t>(at) - first_ * size_of(view_.dtype)) +
+               " from its start";
     return {};
   };
   std::size_t owned_up_to = 0;
@@ -121,7 +133,8 @@ std::string Image::element_damage() const {
   for (std::int64_t row = 0; row < rows_; ++row)
     for (std::size_t at = row_at(row); at < row_at(row) + row_bytes(); at += size)
       if (std::memcmp(host_.data() + at, written_.data() + at, size) != 0)
-        return "changed element " + std::to_string(row * row_length_ + static_cast<std::int64_t>((at - row_at(row)) / size));
+        return "changed element " +
+               std::to_string(row * row_length_ + static_cast<std::int64_t>((at - row_at(row)) / size));
   return {};
 }
 

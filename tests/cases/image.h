@@ -8,9 +8,9 @@
 
 namespace scantape::cases {
 
-/// A tensor in memory of its own on a device, with guard bands around it and in the gaps between its rows. Bytes that
-/// belong to no element hold 0xFF (a NaN in either type): whoever reads them spoils the result, whoever writes them is
-/// found. Not copyable.
+/// A tensor in memory of its own on a device, with guard bands around it and in the gaps between its rows.
+/// Bytes that belong to no element hold 0xFF (a NaN in either type): whoever reads them spoils the result,
+/// whoever writes them is found. Not copyable.
 class Image {
  public:
   Image(const Shape& shape, DType dtype, Device device, Layout layout);

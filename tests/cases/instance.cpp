@@ -79,8 +79,8 @@ Data make_data(const Case& c, DType dtype, std::uint64_t seed) {
   }
   for (const Output& output : c.outputs) {
     Rng rng = stream("initial " + output.name), cotangent_rng = stream("cotangent " + output.name);
-    data.initial.push_back(output.initial ? round_all(output.initial(rng, output.shape), type_of(output, dtype))
-                                          : Values());
+    data.initial.push_back(
+        output.initial ? round_all(output.initial(rng, output.shape), type_of(output, dtype)) : Values());
     data.cotangents.push_back(round_all(random(cotangent_rng, output.shape), type_of(output, dtype)));
   }
   return data;
@@ -91,15 +91,21 @@ std::int64_t item_count(const Case& c) {
     if (input.items) return input.shape[0];
   return 0;
 }
-bool has_items(const Case& c) { return item_count(c) > 0; }
+bool has_items(const Case& c) {
+  return item_count(c) > 0;
+}
 
-Case take_items(const Case& c, std::int64_t begin, std::int64_t end) { return with_item_count(c, end - begin); }
+Case take_items(const Case& c, std::int64_t begin, std::int64_t end) {
+  return with_item_count(c, end - begin);
+}
 Data take_items(const Case& c, const Data& data, std::int64_t begin, std::int64_t end) {
   return with_items(c, data, [&](const Values& values, const Shape& shape) {
     return item_values(values, shape, begin, end);
   });
 }
-Case doubled(const Case& c) { return with_item_count(c, 2 * item_count(c)); }
+Case doubled(const Case& c) {
+  return with_item_count(c, 2 * item_count(c));
+}
 Data doubled(const Case& c, const Data& data) {
   return with_items(c, data, [](const Values& values, const Shape&) { return twice(values); });
 }
@@ -158,8 +164,7 @@ Workspace Instance::workspace(std::int64_t bytes) {
   if (bytes == 0) return {};
   const std::int64_t elements = (bytes + 7) / 8;
   for (const auto& image : workspaces_)
-    if (image->view().elements() == elements) 
-      return {const_cast<void*>(image->view().data), bytes};
+    if (image->view().elements() == elements) return {const_cast<void*>(image->view().data), bytes};
   workspaces_.push_back(std::make_unique<Image>(Shape{elements}, DType::f64, place_.device, Layout::dense));
   return {const_cast<void*>(workspaces_.back()->view().data), bytes};
 }
@@ -198,12 +203,21 @@ void Instance::prepare_backward(const std::vector<Ask>& asks) {
   for (std::size_t i = 0; i < asks.size(); ++i) {
     if (!case_.inputs[i].gradient) asks_[i] = Ask::absent;
     Gradient& gradient = call_.gradients[i].second;
-    if (gradient.view.present && gradient.view.data != gradients_[i].view().data) continue;  // laid over another
+    if (gradient.view.present && gradient.view.data != gradients_[i].view().data)
+      continue;  // laid over another
     switch (asks_[i]) {
-      case Ask::absent: gradient = Gradient(); break;
-      case Ask::skip: gradient = Gradient(gradients_[i].view(), WriteMode::skip); break;
-      case Ask::overwrite: gradient = Gradient(gradients_[i].view(), WriteMode::overwrite); break;
-      case Ask::accumulate: gradient = Gradient(gradients_[i].view(), WriteMode::accumulate); break;
+      case Ask::absent:
+        gradient = Gradient();
+        break;
+      case Ask::skip:
+        gradient = Gradient(gradients_[i].view(), WriteMode::skip);
+        break;
+      case Ask::overwrite:
+        gradient = Gradient(gradients_[i].view(), WriteMode::overwrite);
+        break;
+      case Ask::accumulate:
+        gradient = Gradient(gradients_[i].view(), WriteMode::accumulate);
+        break;
     }
     if (!case_.inputs[i].gradient) continue;
     if (asks_[i] == Ask::overwrite)
@@ -220,7 +234,8 @@ void Instance::backward(const std::vector<Ask>& asks) {
 }
 
 void Instance::zero_cotangents() {
-  for (Image& image : cotangents_) image.write(Values(static_cast<std::size_t>(image.view().elements()), 0.0));
+  for (Image& image : cotangents_)
+    image.write(Values(static_cast<std::size_t>(image.view().elements()), 0.0));
 }
 
 std::vector<std::byte> Instance::bits_of(const std::string& name) const {

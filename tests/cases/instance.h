@@ -60,7 +60,8 @@ class Instance {
   /// Every output's and, after a backward, every overwritten gradient's bytes.
   std::vector<std::byte> all_bits() const;
 
-  /// What the last run changed that it must not: guard bands, inputs, cotangents, skipped targets, saved outputs.
+  /// What the last run changed that it must not: guard bands, inputs, cotangents, skipped targets, saved
+  /// outputs.
   std::string damage() const;
 
   std::int64_t launches() const noexcept { return launches_; }  ///< of the last run

@@ -24,7 +24,8 @@ Fill equal_rows(double magnitude) {
     Values values;
     const std::int64_t length = shape.back();
     for (std::int64_t row = 0; row < shape.elements() / length; ++row)
-      values.insert(values.end(), static_cast<std::size_t>(length), magnitude * rng.uniform(0.5, 1.5) * rng.sign());
+      values.insert(values.end(), static_cast<std::size_t>(length),
+                    magnitude * rng.uniform(0.5, 1.5) * rng.sign());
     return values;
   };
 }
@@ -72,7 +73,8 @@ Status backward(double eps, const Call& call) {
   return run(SCANTAPE_DIRECTION(layer_norm_backward), args, call);
 }
 
-/// (mean, correction, rstd) of the row as it is or, where rstd is negative, scaled: (mean, rstd) of the row as it is.
+/// (mean, correction, rstd) of the row as it is or, where rstd is negative, scaled: (mean, rstd) of the row
+/// as it is.
 Values true_statistics(const Values& statistics, const Shape&, DType dtype) {
   const int exponent = dtype == DType::f64 ? 600 : 100;
   Values result;
@@ -92,19 +94,31 @@ Case layer_norm_case(const Shape& rows, std::int64_t width, const Regime& regime
   canonical.append(2);
   Case c;
   c.op = "layer_norm";
-  c.name = "layer_norm/" + scantape::name(rows) + "-" + size_name({{"E", width}}) + "/" + regime.name + "," + name(layout);
+  c.name = "layer_norm/" + scantape::name(rows) + "-" + size_name({{"E", width}}) + "/" + regime.name + "," +
+           name(layout);
   const bool items = rows.rank() > 0;
   const bool single = width == 1;  // x - mean is 0: only the bias is left
   c.inputs = {
-      {.name = "x", .shape = x, .fill = regime.x, .gradient = true, .zero_gradient = single, .items = items,
-       .strided = true, .step = regime.step},
+      {.name = "x",
+       .shape = x,
+       .fill = regime.x,
+       .gradient = true,
+       .zero_gradient = single,
+       .items = items,
+       .strided = true,
+       .step = regime.step},
       {.name = "weight", .shape = {width}, .fill = normal(1, 0.5), .gradient = true, .zero_gradient = single},
       {.name = "bias", .shape = {width}, .fill = normal(), .gradient = true, .saved = false},
   };
   c.outputs = {
       {.name = "y", .shape = x, .items = items, .strided = true, .budget = {1e-10, 1e-6}},
-      {.name = "statistics", .shape = statistics, .cotangent = false, .saved = true, .items = items,
-       .canonical = true_statistics, .canonical_shape = canonical},
+      {.name = "statistics",
+       .shape = statistics,
+       .cotangent = false,
+       .saved = true,
+       .items = items,
+       .canonical = true_statistics,
+       .canonical_shape = canonical},
   };
   c.forward = with_eps(regime.eps, forward);
   c.backward = with_eps(regime.eps, backward);
@@ -155,8 +169,8 @@ std::vector<Case> layer_norm_cases() {
   for (const Regime& regime : special) add(layer_norm_case({6}, 50, regime, Layout::dense), false);
   for (const double magnitude : {1.0, 1e6, 1e30})
     for (const std::int64_t width : {1, 3, 512, 1023}) {
-      Case c = layer_norm_case({4}, width, {.name = "equal", .x = equal_rows(magnitude), .differences = false},
-                               Layout::dense);
+      Case c = layer_norm_case(
+          {4}, width, {.name = "equal", .x = equal_rows(magnitude), .differences = false}, Layout::dense);
       c.name += " " + std::to_string(static_cast<int>(std::log10(magnitude)));
       // xh is 0 in every row, so the weight has no gradient.
       c.inputs[1].zero_gradient = true;
@@ -184,7 +198,8 @@ std::vector<Case> layer_norm_cases() {
     return row[2] == 0 || lengths()[at(row[0])] * widths()[at(row[1])] <= kMaxDeep;
   };
   const int regime_count = static_cast<int>(regimes().size());
-  for (const PairwiseRow& row : pairwise({static_cast<int>(lengths().size()), 4, 2, regime_count, 3}, affordable)) {
+  for (const PairwiseRow& row :
+       pairwise({static_cast<int>(lengths().size()), 4, 2, regime_count, 3}, affordable)) {
     const Shape rows = row[2] == 0 ? Shape{lengths()[at(row[0])]} : Shape{3, lengths()[at(row[0])]};
     add(layer_norm_case(rows, widths()[at(row[1])], regimes()[at(row[3])], layouts[at(row[4])]), false);
   }

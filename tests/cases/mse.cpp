@@ -12,16 +12,22 @@ enum class Mask { none, half, ones, nothing, hides_nan };
 
 const char* name(Mask mask) {
   switch (mask) {
-    case Mask::none: return "no mask";
-    case Mask::half: return "half";
-    case Mask::ones: return "ones";
-    case Mask::nothing: return "n 0";
-    case Mask::hides_nan: return "NaN under the mask";
+    case Mask::none:
+      return "no mask";
+    case Mask::half:
+      return "half";
+    case Mask::ones:
+      return "ones";
+    case Mask::nothing:
+      return "n 0";
+    case Mask::hides_nan:
+      return "NaN under the mask";
   }
   return "unknown";
 }
 
-/// Which elements count: every second one, beginning with the first, so that a few are enough to see something.
+/// Which elements count: every second one, beginning with the first, so that a few are enough to see
+/// something.
 bool counted(Mask mask, std::int64_t index) {
   if (mask == Mask::nothing) return false;
   return (mask != Mask::half && mask != Mask::hides_nan) || index % 2 == 0;
@@ -57,7 +63,9 @@ MseForward forward_arguments(const Call& call) {
   return args;
 }
 
-Status forward(const Call& call) { return run(SCANTAPE_DIRECTION(mse_forward), forward_arguments(call), call); }
+Status forward(const Call& call) {
+  return run(SCANTAPE_DIRECTION(mse_forward), forward_arguments(call), call);
+}
 
 Status backward(const Call& call) {
   MseBackward args;
@@ -84,12 +92,17 @@ Case mse_case(const Shape& shape, Mask mask, Layout layout) {
   c.name = "mse/" + scantape::name(shape) + "/" + name(mask) + "," + scantape::cases::name(layout);
   c.options = {{"mask", mask == Mask::none ? "absent" : "present"}};
   c.inputs = {
-      {.name = "prediction", .shape = shape, .fill = normal(), .gradient = true, .zero_gradient = nothing,
+      {.name = "prediction",
+       .shape = shape,
+       .fill = normal(),
+       .gradient = true,
+       .zero_gradient = nothing,
        .budget = {1e-14, 1e-6}},
       {.name = "target", .shape = shape, .fill = target_fill(mask)},
       {.name = "mask", .shape = shape, .fill = mask_fill(mask), .present = mask != Mask::none},
   };
-  c.outputs = {{.name = "loss", .shape = {}, .zero = nothing, .type = ElementType::f64, .budget = {1e-13, 1e-6}}};
+  c.outputs = {
+      {.name = "loss", .shape = {}, .zero = nothing, .type = ElementType::f64, .budget = {1e-13, 1e-6}}};
   c.forward = forward;
   c.backward = backward;
   c.layout = layout;
@@ -120,7 +133,8 @@ std::vector<Case> mse_cases() {
   cases.back().finite_differences = false;
   const std::vector<std::int64_t> batches = {1, 2, 32};
   const auto at = [](int index) { return static_cast<std::size_t>(index); };
-  for (const PairwiseRow& row : pairwise({static_cast<int>(lengths().size()), 3, static_cast<int>(masks.size()), 2}))
+  for (const PairwiseRow& row :
+       pairwise({static_cast<int>(lengths().size()), 3, static_cast<int>(masks.size()), 2}))
     add(mse_case({batches[at(row[1])], lengths()[at(row[0])]}, masks[at(row[2])],
                  row[3] == 0 ? Layout::dense : Layout::misaligned),
         false);

@@ -24,7 +24,9 @@ class OpenPairs {
   }
 
   int axes() const { return static_cast<int>(sizes_.size()); }
-  bool open(int a, int i, int b, int j) const { return a < b ? open_[at(a, i, b, j)] : open_[at(b, j, a, i)]; }
+  bool open(int a, int i, int b, int j) const {
+    return a < b ? open_[at(a, i, b, j)] : open_[at(b, j, a, i)];
+  }
   void close(const PairwiseRow& row) {
     for (int a = 0; a < axes(); ++a)
       for (int b = a + 1; b < axes(); ++b)
@@ -33,8 +35,10 @@ class OpenPairs {
 
  private:
   std::size_t at(int a, int i, int b, int j) const {
-    const int row = offsets_[static_cast<std::size_t>(a)] + i, column = offsets_[static_cast<std::size_t>(b)] + j;
-    return static_cast<std::size_t>(row) * static_cast<std::size_t>(total_) + static_cast<std::size_t>(column);
+    const int row = offsets_[static_cast<std::size_t>(a)] + i,
+              column = offsets_[static_cast<std::size_t>(b)] + j;
+    return static_cast<std::size_t>(row) * static_cast<std::size_t>(total_) +
+           static_cast<std::size_t>(column);
   }
 
   std::vector<int> sizes_, offsets_;
@@ -62,7 +66,8 @@ bool fits(PairwiseRow row, const std::function<bool(const PairwiseRow&)>& allowe
 }  // namespace
 
 std::vector<PairwiseRow> pairwise(const std::vector<int>& sizes,
-                                  const std::function<bool(const PairwiseRow&)>& allowed, std::uint64_t seed) {
+                                  const std::function<bool(const PairwiseRow&)>& allowed,
+                                  std::uint64_t seed) {
   OpenPairs pairs(sizes);
   Rng rng(seed);
   std::vector<PairwiseRow> rows;

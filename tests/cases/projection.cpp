@@ -22,7 +22,9 @@ ProjectionForward forward_arguments(const Call& call) {
   return args;
 }
 
-Status forward(const Call& call) { return run(SCANTAPE_DIRECTION(projection_forward), forward_arguments(call), call); }
+Status forward(const Call& call) {
+  return run(SCANTAPE_DIRECTION(projection_forward), forward_arguments(call), call);
+}
 
 Status backward(const Call& call) {
   ProjectionBackward args;
@@ -50,16 +52,26 @@ Case projection_case(const Shape& rows, std::int64_t in, std::int64_t out, const
   const bool items = rows.rank() > 0;
   c.inputs = {
       {.name = "x", .shape = x, .fill = normal(), .gradient = true, .items = items, .strided = true},
-      {.name = "weight", .shape = {out, in}, .fill = normal(0, scale), .gradient = true, .zero_gradient = empty},
-      {.name = "bias", .shape = {out}, .fill = normal(), .present = options.bias, .gradient = options.bias,
-       .zero_gradient = empty, .saved = false},
+      {.name = "weight",
+       .shape = {out, in},
+       .fill = normal(0, scale),
+       .gradient = true,
+       .zero_gradient = empty},
+      {.name = "bias",
+       .shape = {out},
+       .fill = normal(),
+       .present = options.bias,
+       .gradient = options.bias,
+       .zero_gradient = empty,
+       .saved = false},
   };
   c.outputs = {{.name = "y", .shape = y, .items = items, .strided = true}};
   c.forward = forward;
   c.backward = backward;
   c.layout = options.layout;
   c.finite_differences = !empty;
-  const double products = static_cast<double>(rows.elements()) * static_cast<double>(in) * static_cast<double>(out);
+  const double products =
+      static_cast<double>(rows.elements()) * static_cast<double>(in) * static_cast<double>(out);
   c.forward_operations = 2 * products;
   c.backward_operations = 4 * products;
   return c;
@@ -79,9 +91,9 @@ std::vector<Case> projection_cases() {
   for (const bool bias : {true, false}) {
     for (const Layout layout : {Layout::dense, Layout::strided, Layout::misaligned})
       add(projection_case({5}, 7, 3, {bias, layout}), true);
-    add(projection_case({0}, 5, 4, {bias}), true);       // no rows: gradients of the parameters are zero
+    add(projection_case({0}, 5, 4, {bias}), true);  // no rows: gradients of the parameters are zero
     add(projection_case({2, 0}, 3, 2, {bias}), false);
-    add(projection_case({}, 6, 5, {bias}), true);        // x is one row
+    add(projection_case({}, 6, 5, {bias}), true);  // x is one row
     add(projection_case({2, 3, 4}, 5, 6, {bias}), true);
     add(projection_case({1}, 1, 1, {bias}), true);
     add(projection_case({33}, 17, 65, {bias}), true);
@@ -98,15 +110,16 @@ std::vector<Case> projection_cases() {
            static_cast<double>(channels[at(row[2])]);
   };
   const int count = static_cast<int>(channels.size());
-  for (const PairwiseRow& row : pairwise({static_cast<int>(lengths().size()), count, count, 2, 3},
-                                         [&](const PairwiseRow& r) {
-                                           return r[0] == 0 || r[1] == 0 || r[2] == 0 || products(r) <= kMaxProducts;
-                                         }))
+  for (const PairwiseRow& row :
+       pairwise({static_cast<int>(lengths().size()), count, count, 2, 3}, [&](const PairwiseRow& r) {
+         return r[0] == 0 || r[1] == 0 || r[2] == 0 || products(r) <= kMaxProducts;
+       }))
     add(projection_case({lengths()[at(row[0])]}, channels[at(row[1])], channels[at(row[2])],
                         {row[3] == 0, layouts[at(row[4])]}),
         false);
 
-  for (const auto& [in, out] : std::vector<std::pair<std::int64_t, std::int64_t>>{{256, 512}, {512, 16}, {16, 512}, {512, 1}}) {
+  for (const auto& [in, out] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{256, 512}, {512, 16}, {16, 512}, {512, 1}}) {
     add(projection_case({32, 60}, in, out, {true}), false);
     cases.back().benchmark = true;
   }

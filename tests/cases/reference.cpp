@@ -22,7 +22,9 @@ Reference::Reference(const Case& c, const Data& data) : case_(c), data_(data) {
   call_.implementation = Call::Implementation::reference;
   call_.device = kCpu;
   call_.workspace = [](std::int64_t) { return Workspace{}; };
-  const auto at = [](Values& values, const Shape& shape) { return View(values.data(), DType::f64, kCpu, shape); };
+  const auto at = [](Values& values, const Shape& shape) {
+    return View(values.data(), DType::f64, kCpu, shape);
+  };
   outputs_.reserve(c.outputs.size());
   gradients_.reserve(c.inputs.size());
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
@@ -30,9 +32,9 @@ Reference::Reference(const Case& c, const Data& data) : case_(c), data_(data) {
     data_.inputs[i].reserve(data_.inputs[i].size() + 1);
     call_.inputs.emplace_back(input.name, input.present ? at(data_.inputs[i], input.shape) : View());
     gradients_.push_back(room(input.gradient ? input.shape : Shape{0}));
-    call_.gradients.emplace_back(input.name, input.gradient ? Gradient(at(gradients_[i], input.shape),
-                                                                       WriteMode::overwrite)
-                                                            : Gradient());
+    call_.gradients.emplace_back(
+        input.name,
+        input.gradient ? Gradient(at(gradients_[i], input.shape), WriteMode::overwrite) : Gradient());
   }
   for (std::size_t i = 0; i < c.outputs.size(); ++i) {
     const Output& output = c.outputs[i];

@@ -20,7 +20,9 @@ class Rng {
   /// In [0, 1), 53 random bits.
   double unit() noexcept { return static_cast<double>(next() >> 11) * 0x1p-53; }
   double uniform(double low, double high) noexcept { return low + (high - low) * unit(); }
-  double log_uniform(double low, double high) noexcept { return std::exp(uniform(std::log(low), std::log(high))); }
+  double log_uniform(double low, double high) noexcept {
+    return std::exp(uniform(std::log(low), std::log(high)));
+  }
   double sign() noexcept { return (next() & 1) != 0 ? 1.0 : -1.0; }
   double normal() noexcept {
     const double radius = std::sqrt(-2.0 * std::log(1.0 - unit()));

@@ -38,7 +38,8 @@ class Report {
   Report(const Case& c, Place place) : blank_(blank_row(c, place)) {}
 
   /// A comparison: passes where the error is within the tolerance (NaN is not) and `fault` is empty.
-  void error(const std::string& argument, double error, double tolerance, std::string fault, std::int64_t launches) {
+  void error(const std::string& argument, double error, double tolerance, std::string fault,
+             std::int64_t launches) {
     Row row = blank_;
     row.argument = argument;
     row.max_rel_err = error;
@@ -78,7 +79,9 @@ Rows reported(const Case& c, Place place, Body body) {
   return report.take();
 }
 
-std::string joined(const std::string& a, const std::string& b) { return a.empty() ? b : b.empty() ? a : a + "; " + b; }
+std::string joined(const std::string& a, const std::string& b) {
+  return a.empty() ? b : b.empty() ? a : a + "; " + b;
+}
 
 double root_mean_square(const Values& values) {
   double sum = 0;
@@ -122,10 +125,12 @@ std::vector<Values> outputs_of(Reference& reference, std::size_t count) {
 }
 
 /// d <cotangents, outputs> / d x_i. Outputs are subtracted before they are summed: less cancels.
-double central_difference(const Case& c, const Data& data, Reference& reference, std::size_t input, std::size_t at) {
+double central_difference(const Case& c, const Data& data, Reference& reference, std::size_t input,
+                          std::size_t at) {
   Values& x = reference.input(input);
   const double middle = x[at];
-  const double scale = c.inputs[input].step * (c.inputs[input].relative_step && middle != 0 ? std::abs(middle) : 1.0);
+  const double scale =
+      c.inputs[input].step * (c.inputs[input].relative_step && middle != 0 ? std::abs(middle) : 1.0);
   const double step = kDifferenceStep * scale;
   x[at] = middle + step;
   const double above = x[at];
@@ -154,14 +159,16 @@ void difference_row(const Case& c, const Data& data, const Values& analytic, std
     chosen.push_back(analytic[at]);
   }
   if (input.zero_gradient) {
-    const bool flat = std::all_of(numeric.begin(), numeric.end(), [](double slope) { return std::abs(slope) <= 1e-6; });
-    report.condition(input.name, !flat                ? "declared zero, but differences are not"
+    const bool flat =
+        std::all_of(numeric.begin(), numeric.end(), [](double slope) { return std::abs(slope) <= 1e-6; });
+    report.condition(input.name, !flat                 ? "declared zero, but differences are not"
                                  : !all_zero(analytic) ? "declared zero, but the gradient is not"
                                                        : "");
     return;
   }
   if (numeric.empty() || all_zero(numeric)) {
-    report.error(input.name, kNaN, kDifferenceTolerance, "all differences are zero: this check sees nothing", 0);
+    report.error(input.name, kNaN, kDifferenceTolerance, "all differences are zero: this check sees nothing",
+                 0);
     return;
   }
   double error = 0;
@@ -201,8 +208,8 @@ std::string wrong_place(const Case& c, const Instance& instance, Place place, bo
   return text.str();
 }
 
-void output_row(const Case& c, std::size_t index, const Instance& instance, const Reference& reference, Place place,
-                const std::string& fault, Report& report) {
+void output_row(const Case& c, std::size_t index, const Instance& instance, const Reference& reference,
+                Place place, const std::string& fault, Report& report) {
   const Output& output = c.outputs[index];
   if (!output.present) return;
   Values got = instance.output(index), want = reference.output(index);
@@ -219,15 +226,16 @@ void output_row(const Case& c, std::size_t index, const Instance& instance, cons
                output.budget.of(place.dtype), what, instance.launches());
 }
 
-void gradient_row(const Case& c, std::size_t index, const Instance& instance, const Reference& reference, Place place,
-                  const std::string& fault, Report& report) {
+void gradient_row(const Case& c, std::size_t index, const Instance& instance, const Reference& reference,
+                  Place place, const std::string& fault, Report& report) {
   const Input& input = c.inputs[index];
   if (!input.gradient) return;
   const Values& want = reference.gradient(index);
   std::string what = fault;
   if (!input.zero_gradient && !want.empty() && all_zero(want))
     what = joined(what, "the reference is all zero: this compares nothing");
-  report.error(input.name, relative_error(instance.gradient(index), want, input.shape, place.dtype, input.rule),
+  report.error(input.name,
+               relative_error(instance.gradient(index), want, input.shape, place.dtype, input.rule),
                input.budget.of(place.dtype), what, instance.launches());
 }
 
@@ -242,8 +250,8 @@ void exact_row(const Case& c, const Instance& instance, bool backward, Report& r
 // ---- write modes
 
 /// Runs one combination of asks; returns what is wrong with the gradients given those of an overwriting run.
-std::string combination_fault(const Case& c, const Data& data, Instance& instance, const std::vector<Ask>& asks,
-                              const std::vector<Values>& gradients,
+std::string combination_fault(const Case& c, const Data& data, Instance& instance,
+                              const std::vector<Ask>& asks, const std::vector<Values>& gradients,
                               const std::vector<std::vector<std::byte>>& gradient_bits, DType dtype) {
   instance.backward(asks);
   std::string fault = instance.damage();
@@ -253,7 +261,8 @@ std::string combination_fault(const Case& c, const Data& data, Instance& instanc
     std::string one;
     if (asks[i] == Ask::overwrite && instance.gradient_bits(i) != gradient_bits[i])
       one = "overwrite gives other bytes than beside overwritten gradients";
-    if (asks[i] == Ask::accumulate) one = accumulation_fault(instance.gradient(i), data.old[i], gradients[i], type);
+    if (asks[i] == Ask::accumulate)
+      one = accumulation_fault(instance.gradient(i), data.old[i], gradients[i], type);
     if (!one.empty()) fault = joined(fault, "d_" + c.inputs[i].name + ": " + one);
   }
   return fault;
@@ -261,10 +270,14 @@ std::string combination_fault(const Case& c, const Data& data, Instance& instanc
 
 const char* name(Ask ask) {
   switch (ask) {
-    case Ask::absent: return "absent";
-    case Ask::skip: return "skip";
-    case Ask::overwrite: return "overwrite";
-    case Ask::accumulate: return "accumulate";
+    case Ask::absent:
+      return "absent";
+    case Ask::skip:
+      return "skip";
+    case Ask::overwrite:
+      return "overwrite";
+    case Ask::accumulate:
+      return "accumulate";
   }
   return "unknown";
 }
@@ -299,9 +312,10 @@ std::string failures(const Rows& rows, std::uint64_t seed) {
   if (rows.empty()) text << "no row: nothing was checked\n";
   for (const Row& row : rows) {
     if (row.pass) continue;
-    text << row.op << " " << row.dtype << " " << row.device << " (" << row.backend << ") " << row.argument << ": "
-         << row.message << "\n    case '" << row.case_name << "' [" << row.variant << "]; again: scantape gradcheck --op "
-         << row.op << " --case '" << row.case_name << "' --seed " << seed << "\n";
+    text << row.op << " " << row.dtype << " " << row.device << " (" << row.backend << ") " << row.argument
+         << ": " << row.message << "\n    case '" << row.case_name << "' [" << row.variant
+         << "]; again: scantape gradcheck --op " << row.op << " --case '" << row.case_name << "' --seed "
+         << seed << "\n";
   }
   return text.str();
 }
@@ -413,10 +427,12 @@ std::string item_fault(const Case& alone, const Data& alone_data, const Case& ba
   const std::string where = " of items from " + std::to_string(at) + " of " + std::to_string(all) +
                             " differ from those of the same " + std::to_string(items) + " alone";
   for (std::size_t i = 0; i < alone.outputs.size(); ++i)
-    if (alone.outputs[i].items && alone.outputs[i].present && differs(one.output_bits(i), many.output_bits(i)))
+    if (alone.outputs[i].items && alone.outputs[i].present &&
+        differs(one.output_bits(i), many.output_bits(i)))
       return alone.outputs[i].name + ": bytes" + where;
   for (std::size_t i = 0; alone.backward && i < alone.inputs.size(); ++i)
-    if (alone.inputs[i].items && alone.inputs[i].gradient && differs(one.gradient_bits(i), many.gradient_bits(i)))
+    if (alone.inputs[i].items && alone.inputs[i].gradient &&
+        differs(one.gradient_bits(i), many.gradient_bits(i)))
       return "d_" + alone.inputs[i].name + ": bytes" + where;
   return {};
 }
@@ -429,8 +445,9 @@ Rows item_independence(const Case& c, Place place, std::uint64_t seed) {
     const Data data = make_data(c, place.dtype, seed);
     const std::int64_t items = item_count(c);
     for (const std::int64_t at : std::set<std::int64_t>{0, items / 2, items - 1})
-      report.condition("item " + std::to_string(at), item_fault(take_items(c, at, at + 1),
-                                                                take_items(c, data, at, at + 1), c, data, at, place));
+      report.condition(
+          "item " + std::to_string(at),
+          item_fault(take_items(c, at, at + 1), take_items(c, data, at, at + 1), c, data, at, place));
     report.condition("second half", item_fault(c, data, doubled(c), doubled(c, data), items, place));
   });
 }
@@ -444,9 +461,10 @@ Rows zero_cotangents(const Case& c, Place place, std::uint64_t seed) {
     instance.backward(Ask::overwrite);
     for (std::size_t i = 0; i < c.inputs.size(); ++i)
       if (c.inputs[i].gradient)
-        report.condition(c.inputs[i].name,
-                         all_zero(instance.gradient(i)) ? "" : "a zero cotangent gives a gradient that is not zero",
-                         instance.launches());
+        report.condition(
+            c.inputs[i].name,
+            all_zero(instance.gradient(i)) ? "" : "a zero cotangent gives a gradient that is not zero",
+            instance.launches());
   });
 }
 
@@ -466,7 +484,8 @@ Rows in_place(const Case& c, Place place, std::uint64_t seed) {
         laid.alias(upper, lower);
         laid.backward(Ask::overwrite);
         for (std::size_t i = 0; i < c.inputs.size(); ++i)
-          if (c.inputs[i].gradient && "d_" + c.inputs[i].name != upper && laid.gradient_bits(i) != apart.gradient_bits(i))
+          if (c.inputs[i].gradient && "d_" + c.inputs[i].name != upper &&
+              laid.gradient_bits(i) != apart.gradient_bits(i))
             fault = joined(fault, "d_" + c.inputs[i].name + " changes");
         for (std::size_t i = 0; i < c.inputs.size(); ++i)
           if ("d_" + c.inputs[i].name == upper && laid.bits_of(lower) != apart.gradient_bits(i))
@@ -492,7 +511,8 @@ std::vector<const Case*> selected(const Selection& selection) {
     if (!c.benchmark && (selection.op.empty() || c.op == selection.op) &&
         c.name.find(selection.case_name) != std::string::npos)
       cases.push_back(&c);
-  if (cases.empty()) throw Error(Code::invalid_argument, "no case has '" + selection.case_name + "' in its name");
+  if (cases.empty())
+    throw Error(Code::invalid_argument, "no case has '" + selection.case_name + "' in its name");
   return cases;
 }
 

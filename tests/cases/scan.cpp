@@ -14,9 +14,9 @@ struct Regime {
   const char* name;
   Fill a;
   Fill b = normal();
-  bool zero = false;         // all are 0: h is b
+  bool zero = false;  // all are 0: h is b
   bool differences = true;
-  bool half_way = false;     // every product with a decay lies half-way between two f32 numbers
+  bool half_way = false;  // every product with a decay lies half-way between two f32 numbers
 };
 
 struct Options {
@@ -46,7 +46,10 @@ const std::vector<Regime>& regimes() {
       {.name = "alternating", .a = alternating},
       {.name = "any sign", .a = uniform(-1, 1)},
       // Decays and inputs below f32's normal numbers: a product of two is nothing, a sum is not.
-      {.name = "denormal", .a = log_uniform(1e-40, 1e-39), .b = log_uniform(1e-39, 1e-38), .differences = false},
+      {.name = "denormal",
+       .a = log_uniform(1e-40, 1e-39),
+       .b = log_uniform(1e-39, 1e-38),
+       .differences = false},
   };
   return list;
 }
@@ -61,7 +64,9 @@ ScanForward forward_arguments(const Call& call) {
   return args;
 }
 
-Status forward(const Call& call) { return run(SCANTAPE_DIRECTION(scan_forward), forward_arguments(call), call); }
+Status forward(const Call& call) {
+  return run(SCANTAPE_DIRECTION(scan_forward), forward_arguments(call), call);
+}
 
 Status backward(const Call& call) {
   ScanBackward args;
@@ -111,17 +116,42 @@ Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, c
   const double drift = regime.half_way ? 0x1p-24 * static_cast<double>(length) : 0;
   const Budget forward_budget{1e-10, std::max(1e-5, drift)};
   c.inputs = {
-      {.name = "a", .shape = options.varying ? sequence : Shape{channels}, .fill = regime.a, .gradient = true,
-       .zero_gradient = unused_decay, .items = options.varying, .strided = options.varying, .step = step},
-      {.name = "b", .shape = sequence, .fill = regime.b, .gradient = true, .items = true, .strided = true,
+      {.name = "a",
+       .shape = options.varying ? sequence : Shape{channels},
+       .fill = regime.a,
+       .gradient = true,
+       .zero_gradient = unused_decay,
+       .items = options.varying,
+       .strided = options.varying,
+       .step = step},
+      {.name = "b",
+       .shape = sequence,
+       .fill = regime.b,
+       .gradient = true,
+       .items = true,
+       .strided = true,
        .saved = false},
-      {.name = "h0", .shape = state, .fill = regime.b, .present = options.h0, .gradient = true,
-       .zero_gradient = regime.zero, .items = true},
+      {.name = "h0",
+       .shape = state,
+       .fill = regime.b,
+       .present = options.h0,
+       .gradient = true,
+       .zero_gradient = regime.zero,
+       .items = true},
   };
   c.outputs = {
-      {.name = "h", .shape = sequence, .cotangent = options.h_cotangent, .saved = true, .items = true,
-       .strided = true, .budget = forward_budget},
-      {.name = "final_state", .shape = state, .present = options.final_state, .cotangent = has_final, .items = true,
+      {.name = "h",
+       .shape = sequence,
+       .cotangent = options.h_cotangent,
+       .saved = true,
+       .items = true,
+       .strided = true,
+       .budget = forward_budget},
+      {.name = "final_state",
+       .shape = state,
+       .present = options.final_state,
+       .cotangent = has_final,
+       .items = true,
        .budget = forward_budget},
   };
   c.forward = forward;
@@ -140,7 +170,8 @@ Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, c
 /// A constant input has a closed form: h_t = b (1 - a^t) / (1 - a) + a^t h0.
 Case closed_form_case(double decay) {
   constexpr std::int64_t kLength = 777;
-  Case c = scan_case(1, kLength, 1, {.name = "closed form", .a = constant(decay), .b = constant(1)}, {false, true, true});
+  Case c = scan_case(1, kLength, 1, {.name = "closed form", .a = constant(decay), .b = constant(1)},
+                     {false, true, true});
   c.name += " " + std::to_string(decay);
   c.check = [decay](const std::vector<Values>& outputs, const std::vector<Values>&) -> std::string {
     const double a = static_cast<double>(static_cast<float>(decay));
@@ -171,7 +202,8 @@ std::vector<Case> scan_cases() {
     for (const bool h0 : {true, false})
       for (const bool final_state : {true, false})
         add(scan_case(3, 9, 5, stable, {varying, h0, final_state}), true);
-    for (const Layout layout : layouts) add(scan_case(2, 70, 3, stable, {varying, true, true, true, true, layout}), true);
+    for (const Layout layout : layouts)
+      add(scan_case(2, 70, 3, stable, {varying, true, true, true, true, layout}), true);
     add(scan_case(2, 6, 4, stable, {varying, true, true, false, true}), true);
     add(scan_case(2, 6, 4, stable, {varying, true, true, true, false}), true);
     add(scan_case(2, 300, 3, regimes()[3], {varying, true, true, false, true}), false);
@@ -198,8 +230,8 @@ std::vector<Case> scan_cases() {
     return row[2] == 0 || batches[at(row[2])] * lengths()[at(row[0])] * channels[at(row[1])] <= kMaxDeep;
   };
   const auto size = [](const auto& list) { return static_cast<int>(list.size()); };
-  for (const PairwiseRow& row : pairwise({size(lengths()), size(channels), size(batches), 2, 2, 2, size(regimes()), 3},
-                                         affordable))
+  for (const PairwiseRow& row :
+       pairwise({size(lengths()), size(channels), size(batches), 2, 2, 2, size(regimes()), 3}, affordable))
     add(scan_case(batches[at(row[2])], lengths()[at(row[0])], channels[at(row[1])], regimes()[at(row[6])],
                   {row[3] == 0, row[4] == 0, row[5] == 0, true, true, layouts[at(row[7])]}),
         false);

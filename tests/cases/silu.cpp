@@ -12,7 +12,9 @@ SiluForward forward_arguments(const Call& call) {
   return args;
 }
 
-Status forward(const Call& call) { return run(SCANTAPE_DIRECTION(silu_forward), forward_arguments(call), call); }
+Status forward(const Call& call) {
+  return run(SCANTAPE_DIRECTION(silu_forward), forward_arguments(call), call);
+}
 
 Status backward(const Call& call) {
   SiluBackward args;
@@ -28,16 +30,20 @@ Status backward(const Call& call) {
 std::vector<Case> silu_cases() {
   const ErrorRule element = ErrorRule::element;
   // The slope has a zero near -1.28, so its error is taken relative to a slice.
-  return elementwise_cases("silu",
-                           {
-                               {.name = "middle", .x = normal(0, 3), .rule = element},
-                               {.name = "wide", .x = uniform(-80, 80), .rule = element},
-                               {.name = "far", .x = uniform(-1e4, 1e4)},
-                               // x exp(x) is below the normal numbers of f32: only its smallness is left to see.
-                               {.name = "vanishing", .x = uniform(-760, -110), .forward = {1e-13, 1e-5},
-                                .zero = true, .differences = false},
-                           },
-                           forward, backward);
+  return elementwise_cases(
+      "silu",
+      {
+          {.name = "middle", .x = normal(0, 3), .rule = element},
+          {.name = "wide", .x = uniform(-80, 80), .rule = element},
+          {.name = "far", .x = uniform(-1e4, 1e4)},
+          // x exp(x) is below the normal numbers of f32: only its smallness is left to see.
+          {.name = "vanishing",
+           .x = uniform(-760, -110),
+           .forward = {1e-13, 1e-5},
+           .zero = true,
+           .differences = false},
+      },
+      forward, backward);
 }
 
 }  // namespace scantape::cases

@@ -14,7 +14,9 @@ SoftplusForward forward_arguments(const Call& call) {
   return args;
 }
 
-Status forward(const Call& call) { return run(SCANTAPE_DIRECTION(softplus_forward), forward_arguments(call), call); }
+Status forward(const Call& call) {
+  return run(SCANTAPE_DIRECTION(softplus_forward), forward_arguments(call), call);
+}
 
 Status backward(const Call& call) {
   SoftplusBackward args;
@@ -40,19 +42,35 @@ Fill without_kink(const Fill& fill) {
 std::vector<Case> softplus_cases() {
   const Budget forward_budget{1e-15, 1.5e-7}, backward_budget{1e-14, 1e-6};
   const ErrorRule element = ErrorRule::element;
-  std::vector<Case> cases = elementwise_cases(
-      "softplus",
-      {
-          {.name = "middle", .x = normal(0, 3), .rule = element, .forward = forward_budget,
-           .backward = backward_budget, .backward_rule = element},
-          {.name = "wide", .x = without_kink(uniform(-87, 88)), .rule = element, .forward = forward_budget,
-           .backward = backward_budget, .backward_rule = element},
-          {.name = "above 20", .x = uniform(20.01, 1e4), .rule = element, .forward = forward_budget,
-           .backward = backward_budget, .backward_rule = element},
-          {.name = "vanishing", .x = uniform(-760, -90), .rule = element, .forward = {1e-14, 1e-6},
-           .backward = backward_budget, .backward_rule = element, .differences = false},
-      },
-      forward, backward);
+  std::vector<Case> cases = elementwise_cases("softplus",
+                                              {
+                                                  {.name = "middle",
+                                                   .x = normal(0, 3),
+                                                   .rule = element,
+                                                   .forward = forward_budget,
+                                                   .backward = backward_budget,
+                                                   .backward_rule = element},
+                                                  {.name = "wide",
+                                                   .x = without_kink(uniform(-87, 88)),
+                                                   .rule = element,
+                                                   .forward = forward_budget,
+                                                   .backward = backward_budget,
+                                                   .backward_rule = element},
+                                                  {.name = "above 20",
+                                                   .x = uniform(20.01, 1e4),
+                                                   .rule = element,
+                                                   .forward = forward_budget,
+                                                   .backward = backward_budget,
+                                                   .backward_rule = element},
+                                                  {.name = "vanishing",
+                                                   .x = uniform(-760, -90),
+                                                   .rule = element,
+                                                   .forward = {1e-14, 1e-6},
+                                                   .backward = backward_budget,
+                                                   .backward_rule = element,
+                                                   .differences = false},
+                                              },
+                                              forward, backward);
 
   // 20 itself takes the logarithm; the next number above is its own softplus, with slope 1.
   Case kink = cases.front();
@@ -65,7 +83,8 @@ std::vector<Case> softplus_cases() {
     const double below = outputs[0][0], above = outputs[0][1];
     // log1p(exp(20)) = 20 + 2.06e-9: seen in f64, rounded away in f32.
     if (!(below >= 20 && below - 20 < 3e-9)) return "softplus(20) is not log1p(exp(20))";
-    if (!(above == 20.000002 || above == static_cast<double>(20.000002f))) return "softplus above 20 is not x";
+    if (!(above == 20.000002 || above == static_cast<double>(20.000002f)))
+      return "softplus above 20 is not x";
     return {};
   };
   cases.push_back(kink);

@@ -35,7 +35,8 @@ Status backward(Activation activation, const Call& call) {
 }
 
 /// `scale` of z: small ones sit in silu's bend, large ones in its straight and flat parts.
-Case state_output_case(const Shape& rows, std::int64_t width, Activation activation, double scale, Layout layout) {
+Case state_output_case(const Shape& rows, std::int64_t width, Activation activation, double scale,
+                       Layout layout) {
   Shape shape = rows;
   shape.append(width);
   const bool empty = shape.elements() == 0;
@@ -46,12 +47,18 @@ Case state_output_case(const Shape& rows, std::int64_t width, Activation activat
            scantape::name(activation) + (scale > 1 ? ",wide" : "") + "," + name(layout);
   c.options = {{"activation", scantape::name(activation)}};
   const auto tensor = [&](const char* argument, const Fill& fill, bool saved) {
-    return Input{.name = argument, .shape = shape, .fill = fill, .gradient = true, .items = items, .strided = true,
+    return Input{.name = argument,
+                 .shape = shape,
+                 .fill = fill,
+                 .gradient = true,
+                 .items = items,
+                 .strided = true,
                  .saved = saved};
   };
-  c.inputs = {tensor("z", normal(0, scale), true), tensor("u", normal(), true),
-              Input{.name = "D", .shape = {width}, .fill = normal(), .gradient = true, .zero_gradient = empty},
-              tensor("residual", normal(), false)};
+  c.inputs = {
+      tensor("z", normal(0, scale), true), tensor("u", normal(), true),
+      Input{.name = "D", .shape = {width}, .fill = normal(), .gradient = true, .zero_gradient = empty},
+      tensor("residual", normal(), false)};
   c.outputs = {{.name = "out", .shape = shape, .items = items, .strided = true, .budget = {1e-13, 2e-6}}};
   c.forward = [activation](const Call& call) { return forward(activation, call); };
   c.backward = [activation](const Call& call) { return backward(activation, call); };

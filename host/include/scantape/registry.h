@@ -14,12 +14,12 @@ const char* name(OpKind kind) noexcept;  // "differentiable"
 /// One tensor of an op's contract.
 struct OpArgument {
   std::string name;
-  std::string shape;                   ///< by letters, "[B, L, C]"; alternatives separated by " or "
+  std::string shape;  ///< by letters, "[B, L, C]"; alternatives separated by " or "
   bool optional = false;
-  bool gradient = false;               ///< an input with d_<name>, an output with a cotangent d_<name>
-  bool gradient_when_absent = false;   ///< d_<name> may be asked for though the argument is left out
-  bool f64 = false;                    ///< always f64; else of the type of the op's tensors
-  bool in_place = false;               ///< an output that is read before it is written
+  bool gradient = false;              ///< an input with d_<name>, an output with a cotangent d_<name>
+  bool gradient_when_absent = false;  ///< d_<name> may be asked for though the argument is left out
+  bool f64 = false;                   ///< always f64; else of the type of the op's tensors
+  bool in_place = false;              ///< an output that is read before it is written
 };
 
 /// A choice that selects other code: a method, or whether an optional argument is given.
@@ -42,7 +42,7 @@ struct OpInfo {
   std::vector<OpOption> options;
   std::vector<OpNumber> numbers;
   std::vector<DType> dtypes;
-  std::vector<std::string> limits;     ///< beyond "any size": "L >= 1"
+  std::vector<std::string> limits;  ///< beyond "any size": "L >= 1"
 
   bool has_backward() const noexcept { return kind == OpKind::differentiable; }
 };
