@@ -94,7 +94,7 @@ configure() {
   wanted="$* CXX=${CXX:-} nvcc=$(command -v nvcc || true) root=$root"
   if [ ! -f "$folder/.configured" ]; then
     if [ -f "$folder/build.ninja" ]; then
-      "${meson[@]}" setup --reconfigure "$folder" "$@" >&2 </dev/null
+      set_up "$folder" --reconfigure "$@"
       return
     fi
   elif [ -f "$folder/build.ninja" ] && [ "$(cat "$folder/.configured")" = "$wanted" ]; then
@@ -102,8 +102,18 @@ configure() {
   else
     rm -rf "$folder"
   fi
-  mkdir -p "$folder"
-  "${meson[@]}" setup "$folder" "$@" >&2 </dev/null && printf '%s' "$wanted" >"$folder/.configured"
+  set_up "$folder" "$@" && printf '%s' "$wanted" >"$folder/.configured"
+}
+
+# Quiet unless it fails; Meson keeps its own log.
+set_up() {
+  local folder=$1 log status=0
+  shift
+  log=$(mktemp)
+  "${meson[@]}" setup "$folder" "$@" >"$log" 2>&1 </dev/null || status=$?
+  [ "$status" = 0 ] || tail -n 30 "$log" >&2
+  rm -f "$log"
+  return "$status"
 }
 meson=(meson)
 ninja=(ninja)
