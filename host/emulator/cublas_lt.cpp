@@ -3,6 +3,7 @@
 
 #include <cublasLt.h>
 
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -133,7 +134,10 @@ struct Operand {
 };
 
 std::string shape_of(const cublasLtMatrixLayoutOpaque_t& layout) {
-  return "[" + std::to_string(layout.rows) + ", " + std::to_string(layout.columns) + "]";
+  char text[48];
+  std::snprintf(text, sizeof(text), "[%llu, %llu]", static_cast<unsigned long long>(layout.rows),
+                static_cast<unsigned long long>(layout.columns));
+  return text;
 }
 
 /// Empty where op(A) op(B) has the shape of C and D, all of the description's type.
