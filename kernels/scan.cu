@@ -35,6 +35,7 @@ namespace {
 
 constexpr int kScanThreads = 512;
 constexpr int kMostTile = 32;
+constexpr std::int64_t kMostItems = 4096;  // blocks along B; they loop
 constexpr int kShortSteps = 4;
 template <class T>
 constexpr int kLongSteps = 64 / static_cast<int>(sizeof(T));
@@ -240,7 +241,7 @@ Grid scan_grid(Sequences size, int long_steps) noexcept {
   const int most = kScanThreads / segments < kMostTile ? kScanThreads / segments : kMostTile;
   const int tile = power_of_two(size.channels, most);
   return {dim3(static_cast<unsigned>(ceil_div(size.channels, tile)),
-               static_cast<unsigned>(size.batch < kMostBlocksY ? size.batch : kMostBlocksY)),
+               static_cast<unsigned>(size.batch < kMostItems ? size.batch : kMostItems)),
           dim3(static_cast<unsigned>(tile), static_cast<unsigned>(segments))};
 }
 

@@ -12,8 +12,8 @@
 namespace scantape::cuda {
 
 inline constexpr int kBlockThreads = 256;
-inline constexpr std::int64_t kMostBlocksX = 1 << 20;  // far below the limit: kernels loop over the rest
-inline constexpr std::int64_t kMostBlocksY = 65535;
+// Far more threads than any GPU runs at once, and few enough that tests reach the loops beyond them.
+inline constexpr std::int64_t kMostBlocksX = 4096, kMostBlocksY = 1024;
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;

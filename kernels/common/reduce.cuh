@@ -49,6 +49,8 @@ __device__ T joined_sum(const T* partial, int count, BlockSum<T, kBlockThreads>&
   return block_sum(sum, cells);
 }
 
+inline constexpr std::int64_t kMostTiles = 256;  // blocks along the columns
+
 /// How rows are shared out when columns are summed: `chunks` blocks along y of `rows` rows each, `grid.block`
 /// a pack of columns per thread along x and a row per thread along y.
 struct ColumnPlan {
@@ -66,7 +68,7 @@ ColumnPlan column_plan(Extent extent) {
   if (plan.chunks > 256) plan.chunks = 256;
   plan.rows = ceil_div(extent.rows, plan.chunks);
   const std::int64_t tiles = ceil_div(packs, x);
-  plan.grid = {dim3(static_cast<unsigned>(tiles < kMostBlocksX ? tiles : kMostBlocksX),
+  plan.grid = {dim3(static_cast<unsigned>(tiles < kMostTiles ? tiles : kMostTiles),
                     static_cast<unsigned>(plan.chunks)),
                dim3(static_cast<unsigned>(x), static_cast<unsigned>(y))};
   return plan;
@@ -152,7 +154,7 @@ Status join_column_sums(const char* name, const T* partial, std::int64_t rows, s
   if (!out.wanted() || columns == 0) return Status();
   const std::int64_t tiles = ceil_div(columns, kJoinColumns);
   return launch(name, column_sum_join_kernel<T>,
-                dim3(static_cast<unsigned>(tiles < kMostBlocksX ? tiles : kMostBlocksX)),
+                dim3(static_cast<unsigned>(tiles < kMostTiles ? tiles : kMostTiles)),
                 dim3(kJoinColumns, kJoinRows), 0, stream, partial, rows, columns, out);
 }
 
