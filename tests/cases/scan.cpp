@@ -16,7 +16,7 @@ struct Regime {
   Fill b = normal();
   bool zero = false;  // all are 0: h is b
   bool differences = true;
-  bool half_way = false;  // every product with a decay lies half-way between two f32 numbers
+  bool near_one = false;  // products round to one side, step after step
 };
 
 struct Options {
@@ -41,8 +41,8 @@ const std::vector<Regime>& regimes() {
       {.name = "stable", .a = uniform(0.2, 0.99)},
       {.name = "zero", .a = constant(0), .zero = true},
       {.name = "one", .a = constant(1)},
-      {.name = "below one", .a = constant(1 - 0x1p-24), .half_way = true},
-      {.name = "above one", .a = uniform(1, 1.01)},
+      {.name = "below one", .a = constant(1 - 0x1p-24), .near_one = true},
+      {.name = "above one", .a = uniform(1, 1.01), .near_one = true},
       {.name = "alternating", .a = alternating},
       {.name = "any sign", .a = uniform(-1, 1)},
       // Decays and inputs below f32's normal numbers: a product of two is nothing, a sum is not.
@@ -112,8 +112,9 @@ Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, c
   const bool unused_decay = length == 1 && !options.h0;
   // h is a polynomial of degree L in a constant decay: it bends on a scale of 1/L.
   const double step = options.varying ? 1 : 1 / static_cast<double>(length);
-  // Rounding then errs to one side at every step, by up to half an ulp of h, whatever the order of the sum.
-  const double drift = regime.half_way ? 0x1p-24 * static_cast<double>(length) : 0;
+  // Near 1 a product lies half-way between two numbers, or always a little to the same side of one: the
+  // rounding of every step adds up, half an ulp of h each, whatever the order of the sum.
+  const double drift = regime.near_one ? 0x1p-24 * static_cast<double>(length) : 0;
   const Budget forward_budget{1e-10, std::max(1e-5, drift)};
   c.inputs = {
       {.name = "a",
