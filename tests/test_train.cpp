@@ -71,7 +71,7 @@ TrainConfig small_config(const std::string& data_dir, const std::string& output_
 }
 
 market::Dataset dataset(const TrainConfig& config) {
-  return market::Dataset(load(config.data_dir, config), dataset_options(config));
+  return market::Dataset(load(config.data_dir, config.read), dataset_options(config));
 }
 
 Summary run(const TrainConfig& config, Device device = kCpu) {
@@ -170,7 +170,7 @@ TEST(Train, ACheckpointScoresAsItsLineSays) {
     char name[64];
     std::snprintf(name, sizeof name, "/checkpoints/epoch-%04d", epoch);
     const LoadedModel loaded = load_model(config.output_dir + name, kCpu);
-    const market::Dataset data(load(config.data_dir, config), loaded.state.data);
+    const market::Dataset data(load(config.data_dir, config.read), loaded.state.data);
     for (const std::int64_t batch_size : {1, 7, 32}) {
       const Score validation = score(*loaded.model, data, data.validation_windows(), batch_size);
       EXPECT_EQ(validation.loss, metrics[static_cast<std::size_t>(epoch - 1)].at("val_loss").get<double>());
@@ -251,7 +251,7 @@ market::BarStore with_noise_from(market::BarStore store, std::uint64_t cut) {
 void expect_no_leak(const TrainConfig& config) {
   const market::Dataset clean = dataset(config);
   const std::uint64_t cut = clean.plan().cuts.at(0);
-  const market::Dataset noisy(with_noise_from(load(config.data_dir, config), cut), dataset_options(config));
+  const market::Dataset noisy(with_noise_from(load(config.data_dir, config.read), cut), dataset_options(config));
   ASSERT_EQ(noisy.plan().cuts.at(0), cut);
   Log log(true);
   TrainConfig on_noise = config;
@@ -410,7 +410,7 @@ TEST(Train, RefusesWhatIsWrongWithoutWritingAnything) {
       {[](TrainConfig& c) { c.model = "transformer"; }, "--model is transformer"},
       {[](TrainConfig& c) { c.split = "80/30"; }, "80/30"},
       {[](TrainConfig& c) { c.target = "close"; }, "close"},
-      {[](TrainConfig& c) { c.bad_bars = "ignore"; }, "--bad-bars is ignore"},
+      {[](TrainConfig& c) { c.read.bad_bars = "ignore"; }, "--bad-bars is ignore"},
       {[](TrainConfig& c) { c.symbol = "NQH4"; }, "NQH4"},
       {[](TrainConfig& c) { c.sequence_length = 100000; }, "100000"},
       {[](TrainConfig& c) { c.data_dir += "_not_there"; }, "_not_there"},

@@ -1,8 +1,7 @@
 #include <fmt/format.h>
-#include <omp.h>
 
 #include "commands.h"
-#include "device_choice.h"
+#include "shared_options.h"
 #include "train/checkpoint.h"
 #include "train/score.h"
 
@@ -12,10 +11,11 @@ namespace {
 using train::Json;
 
 struct Options {
-  std::string checkpoint, data_dir, symbol, bad_bars = "error", device = "auto";
+  std::string checkpoint, data_dir, symbol;
+  train::ReadOptions read;
+  DeviceOptions device;
   std::int64_t batch_size = 32;
-  bool use_gpu = false, json = false, allow_truncated = false;
-  int threads = 0;
+  bool json = false;
 };
 
 Json describe(market::Part part, const train::Score& score) {
@@ -28,12 +28,9 @@ Json describe(market::Part part, const train::Score& score) {
 }
 
 Json evaluate(const Options& options) {
-  const Device device = choose_device(options.device, options.use_gpu);
+  const Device device = choose_device(options.device);
   const train::LoadedModel loaded = train::load_model(options.checkpoint, device);
-  train::TrainConfig config;
-  config.bad_bars = options.bad_bars;
-  config.allow_truncated = options.allow_truncated;
-  const market::Dataset data(train::load(options.data_dir, config), loaded.state.data, options.symbol);
+  const market::Dataset data(train::load(options.data_dir, options.read), loaded.state.data, options.symbol);
   Json json = {{"format_version", train::kFormatVersion},
                {"checkpoint", options.checkpoint},
                {"epoch", loaded.state.epoch},
@@ -64,7 +61,6 @@ void print(const Json& json) {
 }
 
 void run(const Options& options) {
-  if (options.threads > 0) omp_set_num_threads(options.threads);
   if (options.batch_size < 1) throw Error(Code::invalid_argument, "--batch-size wants at least 1");
   const Json json = evaluate(options);
   if (options.json)
@@ -83,13 +79,9 @@ void register_evaluate(CLI::App& app) {
   command->add_option("--checkpoint", options->checkpoint, "A checkpoint, or a run's directory (its best)")->required();
   command->add_option("--data-dir", options->data_dir, "Directory of DBN bar files, or one file")->required();
   command->add_option("--symbol", options->symbol, "Contract; none: that of the training");
-  command->add_option("--bad-bars", options->bad_bars, "error or drop");
-  command->add_flag("--allow-truncated", options->allow_truncated, "Take the whole records of a truncated file");
+  add_options(*command, options->read);
   command->add_option("--batch-size", options->batch_size, "Windows at a time; changes no result");
-  command->add_option("--device", options->device, "auto: a GPU where there is one, else the cpu")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  command->add_flag("--use-gpu", options->use_gpu, "Insist on a GPU");
-  command->add_option("--threads", options->threads, "On the cpu; 0: as many as there are cores");
+  add_options(*command, options->device);
   command->add_flag("--json", options->json, "Print one JSON document and nothing else");
   command->callback([options] { run(*options); });
 }

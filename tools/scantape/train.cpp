@@ -1,8 +1,7 @@
 #include <fmt/format.h>
-#include <omp.h>
 
 #include "commands.h"
-#include "device_choice.h"
+#include "shared_options.h"
 #include "train/trainer.h"
 
 namespace scantape::cli {
@@ -10,9 +9,8 @@ namespace {
 
 struct Options {
   train::TrainConfig config;
-  std::string device = "auto";
-  bool use_gpu = false, dry_run = false, json = false;
-  int threads = 0;
+  DeviceOptions device;
+  bool dry_run = false, json = false;
 };
 
 void print_plan(const train::Json& plan) {
@@ -34,12 +32,11 @@ void print_plan(const train::Json& plan) {
 }
 
 void run(const Options& options) {
-  if (options.threads > 0) omp_set_num_threads(options.threads);
   validate(options.config);
   if (!options.dry_run && options.config.output_dir.empty())
     throw Error(Code::invalid_argument, "--output-dir is missing: train wants a directory to write to");
-  const Device device = choose_device(options.device, options.use_gpu);
-  const market::Dataset data(train::load(options.config.data_dir, options.config),
+  const Device device = choose_device(options.device);
+  const market::Dataset data(train::load(options.config.data_dir, options.config.read),
                              train::dataset_options(options.config));
   if (options.dry_run) {
     const train::Json plan = train::plan_json(options.config, data);
@@ -57,7 +54,7 @@ void run(const Options& options) {
     fmt::print("{}\n", options.config.output_dir);
 }
 
-void add_options(CLI::App& command, const std::shared_ptr<Options>& options) {
+void add_all_options(CLI::App& command, const std::shared_ptr<Options>& options) {
   train::TrainConfig& config = options->config;
   // Taken literally, and shown in --help as they stand in the struct.
   command.option_defaults()->always_capture_default();
@@ -72,6 +69,7 @@ void add_options(CLI::App& command, const std::shared_ptr<Options>& options) {
   command.add_option("--activation", config.activation, "silu or none");
   command.add_option("--dtype", config.dtype, "f32 or f64");
   command.add_option("--symbol", config.symbol, "Contract; none: the most volume in the training part");
+  command.add_option("--publisher", config.publisher, "Where several give bars of one contract; 0: the only one");
   command.add_option("--target", config.target, "seq_return (every position) or next_return (the last)");
   command.add_option("--sequence-length", config.sequence_length, "Bars a window");
   command.add_option("--stride", config.stride, "Between training windows; 0: each bar once an epoch");
@@ -79,8 +77,6 @@ void add_options(CLI::App& command, const std::shared_ptr<Options>& options) {
   command.add_option("--burn-in", config.burn_in, "Positions that validation does not score; -1: a quarter");
   command.add_option("--max-gap", config.max_gap, "Minutes between bars that end a stretch; 0: 30");
   command.add_flag("--keep-warm-up", config.keep_warm_up, "Use bars whose rolling features are not whole yet");
-  command.add_option("--bad-bars", config.bad_bars, "error or drop");
-  command.add_flag("--allow-truncated", config.allow_truncated, "Take the whole records of a truncated file");
   command.add_option("--epochs", config.epochs, "Passes over the training part");
   command.add_option("--batch-size", config.batch_size, "Windows a step");
   command.add_option("--learning-rate", config.learning_rate, "Peak of the schedule");
@@ -89,10 +85,8 @@ void add_options(CLI::App& command, const std::shared_ptr<Options>& options) {
   command.add_option("--weight-decay", config.weight_decay, "Of AdamW");
   command.add_option("--max-norm", config.max_norm, "Gradients are clipped to it; 0: never");
   command.add_option("--seed", config.seed, "Of weights and window order");
-  command.add_option("--device", options->device, "auto: a GPU where there is one, else the cpu")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  command.add_flag("--use-gpu", options->use_gpu, "Insist on a GPU");
-  command.add_option("--threads", options->threads, "On the cpu; 0: as many as there are cores");
+  add_options(command, config.read);
+  add_options(command, options->device);
   command.add_flag("--dry-run", options->dry_run, "Say what would be trained on what, write nothing");
   command.add_flag("--json", options->json, "Print one JSON document to stdout and nothing else");
 }
@@ -105,7 +99,7 @@ void register_train(CLI::App& app) {
       "Example: scantape train --data-dir bars --output-dir run --epochs 3\n"
       "Leaves config.json, metrics.jsonl, train.log, checkpoints/, best, last, summary.json in --output-dir.");
   auto options = std::make_shared<Options>();
-  add_options(*command, options);
+  add_all_options(*command, options);
   command->callback([options] { run(*options); });
 }
 

@@ -53,6 +53,8 @@ void validate(const TrainConfig& config) {
   at_least("--sequence-length", config.sequence_length, 1);
   at_least("--stride", config.stride, 0);
   at_least("--burn-in", config.burn_in, -1);
+  at_least("--publisher", config.publisher, 0);
+  if (config.publisher > UINT16_MAX) refuse(fmt::format("--publisher is {}, wants at most 65535", config.publisher));
   at_least("--epochs", config.epochs, 1);
   at_least("--batch-size", config.batch_size, 1);
   at_least("--warmup-steps", config.warmup_steps, -1);
@@ -80,13 +82,16 @@ Json to_json(const TrainConfig& config) {
           {"symbol", config.symbol},
           {"target", config.target},
           {"split", config.split},
-          {"bad_bars", config.bad_bars},
+          {"publisher", config.publisher},
+          {"bad_bars", config.read.bad_bars},
+          {"cadence", config.read.cadence},
+          {"sort", config.read.sort},
           {"sequence_length", config.sequence_length},
           {"stride", config.stride},
           {"burn_in", config.burn_in},
           {"max_gap", config.max_gap},
           {"keep_warm_up", config.keep_warm_up},
-          {"allow_truncated", config.allow_truncated},
+          {"allow_truncated", config.read.allow_truncated},
           {"epochs", config.epochs},
           {"batch_size", config.batch_size},
           {"warmup_steps", config.warmup_steps},
@@ -121,18 +126,21 @@ market::DatasetOptions dataset_options(const TrainConfig& config) {
   options.burn_in = config.burn_in;
   options.split = market::parse_split(config.split);
   options.symbol = config.symbol;
+  if (config.publisher > 0) options.publisher = static_cast<std::uint16_t>(config.publisher);
   if (config.max_gap > 0)
     options.max_gap = std::llround(std::min(config.max_gap, kLongestGap) * kNanosecondsPerMinute);
   options.keep_warm_up = config.keep_warm_up;
   return options;
 }
 
-market::BarStore load(const std::string& data_dir, const TrainConfig& config) {
+market::BarStore load(const std::string& data_dir, const ReadOptions& read) {
   market::LoadOptions options;
-  if (config.bad_bars != "error" && config.bad_bars != "drop")
-    refuse("--bad-bars is " + config.bad_bars + ", wants error or drop");
-  options.bad_bars = config.bad_bars == "drop" ? market::BadBars::drop : market::BadBars::error;
-  options.allow_truncated = config.allow_truncated;
+  if (read.bad_bars != "error" && read.bad_bars != "drop")
+    refuse("--bad-bars is " + read.bad_bars + ", wants error or drop");
+  options.bad_bars = read.bad_bars == "drop" ? market::BadBars::drop : market::BadBars::error;
+  options.allow_truncated = read.allow_truncated;
+  options.sort = read.sort;
+  if (!read.cadence.empty()) options.cadence = market::cadence_from_name(read.cadence);
   return market::load_bars(market::find_data_files(data_dir), options);
 }
 
@@ -175,6 +183,7 @@ Json to_json(const market::Fitted& fitted) {
           {"keep_warm_up", fitted.keep_warm_up},
           {"cadence", market::name(fitted.cadence)},
           {"symbol", fitted.symbol},
+          {"publisher", fitted.publisher ? Json(*fitted.publisher) : Json()},
           {"cuts", fitted.cuts},
           {"data_end", fitted.data_end}};
 }
@@ -194,6 +203,7 @@ market::Fitted fitted_from_json(const Json& json) {
   fitted.keep_warm_up = json.at("keep_warm_up");
   fitted.cadence = market::cadence_from_name(json.at("cadence"));
   fitted.symbol = json.at("symbol");
+  if (!json.at("publisher").is_null()) fitted.publisher = json.at("publisher").get<std::uint16_t>();
   fitted.cuts = json.at("cuts").get<std::vector<std::uint64_t>>();
   fitted.data_end = json.at("data_end");
   return fitted;

@@ -11,6 +11,15 @@ namespace scantape::train {
 
 using Json = nlohmann::ordered_json;
 
+/// How files of bars are read.
+struct ReadOptions {
+  std::string bad_bars = "error", cadence;  // no cadence: the only one in the files
+  bool allow_truncated = false, sort = false;
+};
+
+/// Reads the DBN files of a directory, or one file. Throws Error naming the flag, the file or the bar that is wrong.
+market::BarStore load(const std::string& data_dir, const ReadOptions& options);
+
 /// Everything that a training run depends on besides the bars and the build. The members carry the names of the flags.
 struct TrainConfig {
   std::string data_dir, output_dir;
@@ -19,10 +28,12 @@ struct TrainConfig {
   std::int64_t hidden_dim = 256, expand = 2, state_dim = 16, num_layers = 6;
   std::string discretization = "zoh", activation = "silu", dtype = "f32";
 
-  std::string symbol, target = "seq_return", split = "80/20", bad_bars = "error";
+  std::string symbol, target = "seq_return", split = "80/20";
+  std::int64_t publisher = 0;  // 0: the only one
   std::int64_t sequence_length = 60, stride = 0, burn_in = -1;
   double max_gap = 0;  // minutes; 0: 30, or four intervals of slower bars
-  bool keep_warm_up = false, allow_truncated = false;
+  bool keep_warm_up = false;
+  ReadOptions read;
 
   std::int64_t epochs = 200, batch_size = 32, warmup_steps = -1, max_steps = 0;
   double learning_rate = 1e-3, weight_decay = 0.01, max_norm = 1;
@@ -38,7 +49,6 @@ Json to_json(const TrainConfig& config);
 autograd::LtiConfig lti_config(const TrainConfig& config);
 DType dtype_of(const TrainConfig& config);
 market::DatasetOptions dataset_options(const TrainConfig& config);
-market::BarStore load(const std::string& data_dir, const TrainConfig& config);
 
 /// A model's sizes and options, as a checkpoint stores them.
 Json to_json(const autograd::LtiConfig& config, DType dtype);

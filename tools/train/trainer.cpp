@@ -231,6 +231,12 @@ void log_start(const TrainConfig& config, const market::Dataset& data, Device de
                        plan.contracts.size(), plan.symbol, plan.symbol_reason, plan.bars, plan.stretches));
   for (const auto& [fault, count] : plan.load.dropped)
     log.line(fmt::format("dropped {} bars: {}, first {}", count.count, fault, count.first));
+  for (const auto& [fault, count] : plan.load.odd)
+    log.line(fmt::format("kept {} bars: {}, first {}", count.count, fault, count.first));
+  if (plan.load.duplicates > 0) log.line(fmt::format("dropped {} bars that stand twice", plan.load.duplicates));
+  if (plan.load.unmapped.count > 0)
+    log.line(fmt::format("{} bars whose instrument no symbol names, first {}", plan.load.unmapped.count,
+                         plan.load.unmapped.first));
   log.line(fmt::format("windows of {} at stride {}: {}, {} train, {} validation, {} test, {} purged; {} an epoch",
                        plan.sequence_length, plan.stride, plan.counts.windows, plan.counts.train,
                        plan.counts.validation, plan.counts.test, plan.counts.purged, plan.windows_per_epoch));
