@@ -29,7 +29,7 @@ struct ScanForward {
 ///
 /// Shapes   d_h as h, d_final_state as final_state: each may be absent (zero);  d_a, d_b, d_h0 as a, b, h0. d_h0 may be
 ///          asked for when h0 is absent: it is then the gradient at zero.
-/// Memory   CUDA: workspace by scan_backward_workspace (partial sums of d_a; g where d_b is skipped).
+/// Memory   CUDA: workspace for the partial sums of a constant d_a, [B, C], by scan_backward_workspace.
 struct ScanBackward : ScanForward {
   ConstView d_h, d_final_state;
   Gradient d_a, d_b, d_h0;
