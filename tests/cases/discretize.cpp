@@ -208,6 +208,9 @@ std::vector<Case> discretize_cases() {
     add(mixed_case(method, method == DiscretizeMethod::euler ? 2 : 5000), false);
     add(zero_step_case(method), false);
     add(discretize_case(300, 2, {method}), false);
+    add(discretize_case(6, 0, {method, 1, true, {"A_bar and F", true, false, true}}),
+        true);  // no input at all
+    cases.back().outputs[1].zero = true;
     add(discretize_case(2, 3000, {method}), false);
   }
 
