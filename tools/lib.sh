@@ -73,17 +73,18 @@ want_packages() {
   apt_install "${missing[@]}" || say "going on without: ${missing[*]}"
 }
 
-# Puts nvcc on the PATH where the toolkit lies in its usual place. Fails where there is none.
+# Puts nvcc on the PATH where the toolkit lies in its usual place, and its libraries where programs look last. Fails
+# where there is none.
 find_nvcc() {
-  local bin
-  command -v nvcc >/dev/null && return 0
-  for bin in ${CUDA_HOME:+"$CUDA_HOME/bin"} ${CUDA_PATH:+"$CUDA_PATH/bin"} /usr/local/cuda/bin; do
-    if [ -x "$bin/nvcc" ]; then
-      export PATH="$bin:$PATH"
-      return 0
-    fi
-  done
-  return 1
+  local bin libraries
+  if ! command -v nvcc >/dev/null; then
+    for bin in ${CUDA_HOME:+"$CUDA_HOME/bin"} ${CUDA_PATH:+"$CUDA_PATH/bin"} /usr/local/cuda/bin; do
+      [ ! -x "$bin/nvcc" ] || { export PATH="$bin:$PATH"; break; }
+    done
+  fi
+  command -v nvcc >/dev/null || return 1
+  libraries=${CUDA_HOME:-${CUDA_PATH:-/usr/local/cuda}}/lib64
+  [ ! -d "$libraries" ] || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$libraries"
 }
 
 # configure FOLDER OPTION...: sets up a build folder once, afresh where the options or the compilers have changed.
