@@ -32,7 +32,9 @@ double element_error(double got, double want, double slice_rms) {
 }
 
 /// The larger error; NaN, once met, stays.
-double worse(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+double worse(double a, double b) {
+  return std::isnan(a) || a > b ? a : b;
+}
 
 /// What finite differences say about one input.
 struct Differences {
@@ -52,7 +54,8 @@ class Subject {
     const auto outputs = function_(constants(values_));
     for (const Variable& output : outputs) {
       if (!output.present() || output.dtype() != DType::f64)
-        throw Error(Code::invalid_argument, "gradcheck: every output of the function must be present and f64");
+        throw Error(Code::invalid_argument,
+                    "gradcheck: every output of the function must be present and f64");
       output_sizes_.push_back(static_cast<std::size_t>(output.value().elements()));
     }
     if (output_count() == 0) throw Error(Code::invalid_argument, "gradcheck: the outputs have no elements");
@@ -61,7 +64,9 @@ class Subject {
   std::size_t inputs() const { return values_.size(); }
   const Values& input(std::size_t i) const { return values_[i]; }
   const Shape& shape(std::size_t i) const { return shapes_[i]; }
-  std::size_t output_count() const { return std::accumulate(output_sizes_.begin(), output_sizes_.end(), std::size_t{0}); }
+  std::size_t output_count() const {
+    return std::accumulate(output_sizes_.begin(), output_sizes_.end(), std::size_t{0});
+  }
 
   /// d outputs / d input i by central differences of fourth order, multiplied with each cotangent.
   Differences differences(std::size_t i, const std::vector<Values>& cotangents, double step) const {
@@ -81,7 +86,8 @@ class Subject {
       for (std::size_t k = 0; k < rows; ++k) column[k] = (8 * (p1[k] - m1[k]) - (p2[k] - m2[k])) / (12 * h);
       for (std::size_t c = 0; c < cotangents.size(); ++c)
         result.products[c][j] = std::inner_product(column.begin(), column.end(), cotangents[c].begin(), 0.0);
-      result.jacobian_rms += rms(column.data(), rows) * rms(column.data(), rows) / static_cast<double>(columns);
+      result.jacobian_rms +=
+          rms(column.data(), rows) * rms(column.data(), rows) / static_cast<double>(columns);
     }
     result.jacobian_rms = std::sqrt(result.jacobian_rms);
     return result;
@@ -100,7 +106,8 @@ class Subject {
       std::vector<Values> gradients;
       for (std::size_t i = 0; i < leaves.size(); ++i) {
         const Tensor gradient = tape.gradient(leaves[i]);
-        if (gradient.shape() != shapes_[i]) throw Error(Code::invalid_argument, "gradcheck: a gradient's shape is wrong");
+        if (gradient.shape() != shapes_[i])
+          throw Error(Code::invalid_argument, "gradcheck: a gradient's shape is wrong");
         gradients.push_back(gradient.values<double>());
       }
       all.push_back(std::move(gradients));
@@ -135,7 +142,8 @@ class Subject {
         result.push_back({output, Tensor::from(output.shape(), Values(from, to), output.device())});
       from = to;
     }
-    if (result.empty()) throw Error(Code::invalid_argument, "gradcheck: no output depends on an input through the tape");
+    if (result.empty())
+      throw Error(Code::invalid_argument, "gradcheck: no output depends on an input through the tape");
     return result;
   }
 
@@ -184,13 +192,15 @@ std::string worst_element(const Values& got, const Values& want) {
   for (std::size_t j = 0; j < got.size(); ++j)
     if (!(std::abs(got[j] - want[j]) <= std::abs(got[worst] - want[worst]))) worst = j;
   char text[128];
-  std::snprintf(text, sizeof text, "element %zu: by the tape %.10g, by differences %.10g", worst, got[worst], want[worst]);
+  std::snprintf(text, sizeof text, "element %zu: by the tape %.10g, by differences %.10g", worst, got[worst],
+                want[worst]);
   return text;
 }
 
 }  // namespace
 
-double slice_error(const std::vector<double>& got, const std::vector<double>& want, const Shape& shape, double floor) {
+double slice_error(const std::vector<double>& got, const std::vector<double>& want, const Shape& shape,
+                   double floor) {
   if (got.size() != want.size() || static_cast<std::int64_t>(want.size()) != shape.elements())
     return std::numeric_limits<double>::quiet_NaN();
   const std::size_t slices = shape.rank() < 2 ? 1 : static_cast<std::size_t>(shape.back());
@@ -232,13 +242,13 @@ GradcheckReport gradcheck(const DifferentiableFunction& function, const std::vec
       const Values& want = numeric.products[c];
       const double scale = std::max(rms(want.data(), want.size()), kRowFloor * numeric.jacobian_rms);
       double error = 0;
-      for (std::size_t j = 0; j < want.size(); ++j) error = worse(error, element_error(got[j], want[j], scale));
+      for (std::size_t j = 0; j < want.size(); ++j)
+        error = worse(error, element_error(got[j], want[j], scale));
       if (row.pass && !(error <= options.tolerance)) fail(row, worst_element(got, want));
       row.max_rel_err = worse(row.max_rel_err, error);
     }
-    const bool expected_zero =
-        std::find(options.zero_gradients.begin(), options.zero_gradients.end(), static_cast<int>(i)) !=
-        options.zero_gradients.end();
+    const bool expected_zero = std::find(options.zero_gradients.begin(), options.zero_gradients.end(),
+                                         static_cast<int>(i)) != options.zero_gradients.end();
     if (zero && !expected_zero)
       fail(row, "the gradient is zero everywhere by differences, so this check sees nothing");
     if (!zero && expected_zero) fail(row, "the gradient was declared zero and is not");
@@ -250,7 +260,8 @@ GradcheckReport gradcheck(const DifferentiableFunction& function, const std::vec
 }
 
 bool GradcheckReport::pass() const noexcept {
-  return !rows.empty() && std::all_of(rows.begin(), rows.end(), [](const GradcheckRow& row) { return row.pass; });
+  return !rows.empty() &&
+         std::all_of(rows.begin(), rows.end(), [](const GradcheckRow& row) { return row.pass; });
 }
 
 std::string GradcheckReport::text() const {

@@ -5,7 +5,9 @@
 namespace scantape::autograd {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(Code::invalid_argument, message); }
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(Code::invalid_argument, message);
+}
 
 std::string describe(const Tensor& tensor) {
   if (!tensor.present()) return "absent";
@@ -29,7 +31,8 @@ ConstView Saved::read(const char* op, const char* tensor_name) const {
 }
 
 std::int64_t Tape::add_slot(const Tensor& value) {
-  slots_.push_back({value.shape(), value.dtype(), value.device(), Tensor(), false, false, WriteMode::overwrite});
+  slots_.push_back(
+      {value.shape(), value.dtype(), value.device(), Tensor(), false, false, WriteMode::overwrite});
   return static_cast<std::int64_t>(slots_.size()) - 1;
 }
 
@@ -38,14 +41,17 @@ std::int64_t Tape::slot_of(const Variable& variable, const char* what) const {
   return variable.slot_;
 }
 
-Variable Tape::leaf(const Tensor& value) { return leaf(value, Tensor()); }
+Variable Tape::leaf(const Tensor& value) {
+  return leaf(value, Tensor());
+}
 
 Variable Tape::leaf(const Tensor& value, const Tensor& gradient, WriteMode mode) {
   if (!value.present()) refuse("tape: a leaf wants a value");
   if (gradient.present()) require_like(gradient, value, "tape: the gradient of a leaf");
   if (mode != WriteMode::overwrite && mode != WriteMode::accumulate)
     refuse("tape: the gradient of a leaf is overwritten or accumulated; what wants none is a constant");
-  if (mode == WriteMode::accumulate && !gradient.present()) refuse("tape: a leaf that accumulates wants a gradient");
+  if (mode == WriteMode::accumulate && !gradient.present())
+    refuse("tape: a leaf that accumulates wants a gradient");
   const std::int64_t slot = add_slot(value);
   slots_[static_cast<std::size_t>(slot)].leaf = true;
   slots_[static_cast<std::size_t>(slot)].gradient = gradient;
@@ -87,7 +93,8 @@ void Tape::backward(const std::vector<Seed>& seeds, bool retain) {
 }
 
 void Tape::begin(const std::vector<Seed>& seeds) {
-  if (released_) refuse("tape: backward has run already and released what it needs; the first run wants retain");
+  if (released_)
+    refuse("tape: backward has run already and released what it needs; the first run wants retain");
   if (seeds.empty()) refuse("tape: backward wants at least one cotangent");
   for (Slot& slot : slots_) {
     slot.written = false;
@@ -108,9 +115,12 @@ void Tape::begin(const std::vector<Seed>& seeds) {
 }
 
 void Tape::run(Node& node, bool retain) {
-  const auto written = [&](std::int64_t slot) { return slot >= 0 && slots_[static_cast<std::size_t>(slot)].written; };
+  const auto written = [&](std::int64_t slot) {
+    return slot >= 0 && slots_[static_cast<std::size_t>(slot)].written;
+  };
   if (std::any_of(node.outputs.begin(), node.outputs.end(), written)) {
-    // A variable that is given to the op twice has one gradient and two writers: they take turns, one call each.
+    // A variable that is given to the op twice has one gradient and two writers: they take turns, one call
+    // each.
     std::vector<bool> served(node.inputs.size(), false);
     for (bool left = true; left;) {
       left = false;
@@ -148,7 +158,8 @@ void Tape::finish(bool retain) {
 }
 
 Tensor Tape::gradient(const Variable& leaf) const {
-  const Slot& slot = slots_[static_cast<std::size_t>(slot_of(leaf, "the variable whose gradient is asked for"))];
+  const Slot& slot =
+      slots_[static_cast<std::size_t>(slot_of(leaf, "the variable whose gradient is asked for"))];
   if (!slot.leaf) refuse("tape: only leaves keep their gradient");
   if (!slot.gradient.present()) refuse("tape: there is no gradient before backward");
   return slot.gradient;

@@ -16,15 +16,20 @@ constexpr std::size_t kAlignment = 256;
 std::string cpu_model() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)
-    if (line.rfind("model name", 0) == 0 && line.find(':') + 2 < line.size()) return line.substr(line.find(':') + 2);
+    if (line.rfind("model name", 0) == 0 && line.find(':') + 2 < line.size())
+      return line.substr(line.find(':') + 2);
   return "CPU";
 }
 
 }  // namespace
 
-const char* cuda_backend() noexcept { return SCANTAPE_GPU; }
+const char* cuda_backend() noexcept {
+  return SCANTAPE_GPU;
+}
 
-const char* cpu_instruction_set() noexcept { return cpu::name(cpu::best_instruction_set()); }
+const char* cpu_instruction_set() noexcept {
+  return cpu::name(cpu::best_instruction_set());
+}
 
 std::vector<DeviceInfo> devices() {
   std::vector<DeviceInfo> all{{kCpu, cpu_model(), 0, 0, 0}};
@@ -51,7 +56,8 @@ Status allocate(Device device, std::int64_t bytes, void** data) noexcept {
   *data = std::aligned_alloc(kAlignment, rounded);
   if (*data != nullptr) return {};
   try {
-    return Status::fail(Code::out_of_memory, "allocating " + std::to_string(bytes) + " bytes on the cpu failed");
+    return Status::fail(Code::out_of_memory,
+                        "allocating " + std::to_string(bytes) + " bytes on the cpu failed");
   } catch (...) {
     return Status::fail(Code::out_of_memory, "allocating on the cpu failed");
   }

@@ -17,9 +17,12 @@ struct Tensor::Storage {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(Code::invalid_argument, message); }
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(Code::invalid_argument, message);
+}
 
-/// Calls f(row address offset in elements) for the first element of each row along the last axis, in row-major order.
+/// Calls f(row address offset in elements) for the first element of each row along the last axis, in
+/// row-major order.
 template <class F>
 void for_each_row(const ConstView& view, F f) {
   const int outer = view.rank() - 1;
@@ -147,8 +150,9 @@ Tensor Tensor::to(DType type) const {
 
 void Tensor::copy_from(const Tensor& source) {
   if (!present() || !source.present() || source.shape() != shape() || source.dtype() != dtype())
-    refuse("tensor: copy from " + (source.present() ? name(source.shape()) + " " + name(source.dtype()) : "absent") +
-           " to " + (present() ? name(shape()) + " " + name(dtype()) : "absent"));
+    refuse("tensor: copy from " +
+           (source.present() ? name(source.shape()) + " " + name(source.dtype()) : "absent") + " to " +
+           (present() ? name(shape()) + " " + name(dtype()) : "absent"));
   copy_values(writable(), source.view_);
 }
 
@@ -178,11 +182,14 @@ Tensor Tensor::slice(int axis, std::int64_t begin, std::int64_t end) const {
            std::to_string(axis) + " is outside " + (present() ? name(shape()) : "an absent tensor"));
   Tensor result = *this;
   result.view_.shape[axis] = end - begin;
-  result.view_.data = view_.as<char>() + begin * view_.strides[static_cast<std::size_t>(axis)] * size_of(dtype());
+  result.view_.data =
+      view_.as<char>() + begin * view_.strides[static_cast<std::size_t>(axis)] * size_of(dtype());
   return result;
 }
 
-std::uint64_t Tensor::version() const noexcept { return storage_ ? storage_->version : 0; }
+std::uint64_t Tensor::version() const noexcept {
+  return storage_ ? storage_->version : 0;
+}
 
 template Tensor Tensor::from<float>(const Shape&, const std::vector<float>&, Device);
 template Tensor Tensor::from<double>(const Shape&, const std::vector<double>&, Device);

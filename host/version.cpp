@@ -4,7 +4,11 @@
 
 namespace scantape {
 
-const char* version() noexcept { return SCANTAPE_VERSION; }
-const char* git_hash() noexcept { return SCANTAPE_GIT; }
+const char* version() noexcept {
+  return SCANTAPE_VERSION;
+}
+const char* git_hash() noexcept {
+  return SCANTAPE_GIT;
+}
 
 }  // namespace scantape

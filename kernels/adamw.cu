@@ -37,7 +37,7 @@ struct Factors {
   T rate;    // lr / c1
   T spread;  // 1 / sqrt(c2)
   T eps;
-  T skip;    // 1 where the step is skipped; of type T, so that the struct has no padding to copy unwritten
+  T skip;  // 1 where the step is skipped; of type T, so that the struct has no padding to copy unwritten
 };
 
 template <class T>

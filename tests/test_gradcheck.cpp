@@ -43,7 +43,9 @@ GradcheckReport check(const DifferentiableFunction& function, const std::vector<
   return gradcheck(function, inputs, options);
 }
 
-std::vector<Variable> one(const Variable& variable) { return {variable}; }
+std::vector<Variable> one(const Variable& variable) {
+  return {variable};
+}
 
 TEST(Gradcheck, PassesAUsersRightOp) {
   const auto report = check([](const auto& in) { return one(cube(in[0])); }, {random_tensor({2, 3}, 1)});
@@ -52,26 +54,31 @@ TEST(Gradcheck, PassesAUsersRightOp) {
 }
 
 TEST(Gradcheck, FailsASlightlyWrongFactor) {
-  const auto report = check([](const auto& in) { return one(cube(in[0], 3.0001)); }, {random_tensor({2, 3}, 1)});
+  const auto report =
+      check([](const auto& in) { return one(cube(in[0], 3.0001)); }, {random_tensor({2, 3}, 1)});
   EXPECT_FALSE(report.pass());
 }
 
 TEST(Gradcheck, FailsANaN) {
-  const auto report = check([](const auto& in) { return one(cube(in[0], std::nan(""))); }, {random_tensor({2, 3}, 1)});
+  const auto report =
+      check([](const auto& in) { return one(cube(in[0], std::nan(""))); }, {random_tensor({2, 3}, 1)});
   EXPECT_FALSE(report.pass());
   EXPECT_TRUE(std::isnan(report.rows.at(0).max_rel_err));
 }
 
 TEST(Gradcheck, FailsWhatItCannotSee) {
-  // The sum over a layer norm's row is the same whatever x is: its gradient is zero, and a check of zeros sees nothing.
-  const auto zero = [](const std::vector<Variable>& in) { return one(cube(Variable(in[0].value().clone()))); };
+  // The sum over a layer norm's row is the same whatever x is: its gradient is zero, and a check of zeros
+  // sees nothing.
+  const auto zero = [](const std::vector<Variable>& in) {
+    return one(cube(Variable(in[0].value().clone())));
+  };
   EXPECT_THROW((void)check(zero, {random_tensor({2}, 1)}), Error);
   const auto partly = [](const std::vector<Variable>& in) {
-    return std::vector<Variable>{cube(in[0]), record("constant", {&in[1]}, {Tensor::zeros({2}, DType::f64)},
-                                                     [](BackwardPass& pass) {
-                                                       const Gradient d = pass.gradient(0);
-                                                       for (int i = 0; i < 2; ++i) d.view.as<double>()[i] = 0;
-                                                     })[0]};
+    return std::vector<Variable>{
+        cube(in[0]), record("constant", {&in[1]}, {Tensor::zeros({2}, DType::f64)}, [](BackwardPass& pass) {
+          const Gradient d = pass.gradient(0);
+          for (int i = 0; i < 2; ++i) d.view.as<double>()[i] = 0;
+        })[0]};
   };
   const std::vector<Tensor> inputs{random_tensor({2}, 1), random_tensor({2}, 2)};
   EXPECT_FALSE(check(partly, inputs).pass());
@@ -108,14 +115,16 @@ TEST(Gradcheck, ComposedOpsOfOneLayer) {
     const Variable u = layer_norm(in[0], in[1], in[2]);
     const Discretized system = discretize(softplus(in[3]), in[4], in[5]);
     const Scanned scanned = scan(system.A_bar, projection(u, system.B_bar), in[6]);
-    return std::vector<Variable>{state_output(projection(scanned.h, in[7]), u, in[8], in[0]), scanned.final_state};
+    return std::vector<Variable>{state_output(projection(scanned.h, in[7]), u, in[8], in[0]),
+                                 scanned.final_state};
   };
   constexpr int B = 2, L = 5, E = 4, N = 3;
   Tensor A = random_tensor({N}, 5);
   for (int i = 0; i < N; ++i) A.mutable_data<double>()[i] = -0.3 - 0.2 * i;
-  const auto report = check(layer, {random_tensor({B, L, E}, 1), random_tensor({E}, 2), random_tensor({E}, 3),
-                                    random_tensor({N}, 4), A, random_tensor({N, E}, 6), random_tensor({B, N}, 7),
-                                    random_tensor({E, N}, 8), random_tensor({E}, 9)});
+  const auto report =
+      check(layer, {random_tensor({B, L, E}, 1), random_tensor({E}, 2), random_tensor({E}, 3),
+                    random_tensor({N}, 4), A, random_tensor({N, E}, 6), random_tensor({B, N}, 7),
+                    random_tensor({E, N}, 8), random_tensor({E}, 9)});
   EXPECT_TRUE(report.pass()) << report.text();
 }
 

@@ -1,5 +1,6 @@
-// The lti model on every device at hand. The seven tests whose names start with test_mamba2_ are those that the
-// project was founded to make pass; the R tests are regressions of the faults that kept them from passing.
+// The lti model on every device at hand. The seven tests whose names start with test_mamba2_ are those that
+// the project was founded to make pass; the R tests are regressions of the faults that kept them from
+// passing.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,8 +22,12 @@ Tensor random_tensor(const Shape& shape, std::uint64_t seed, DType dtype = DType
   return Tensor::from(shape, values).to(dtype).to(device);
 }
 
-Values values_of(const Tensor& tensor) { return tensor.to(DType::f64).values<double>(); }
-Values values_of(const Variable& variable) { return values_of(variable.value()); }
+Values values_of(const Tensor& tensor) {
+  return tensor.to(DType::f64).values<double>();
+}
+Values values_of(const Variable& variable) {
+  return values_of(variable.value());
+}
 
 bool all_finite(const Values& values) {
   for (double value : values)
@@ -215,12 +220,13 @@ TEST_P(Model, test_mamba2_config_variations) {
       config.method = method;
       const Lti model(config, DType::f32, GetParam(), 7);
       EXPECT_EQ(model.parameters().count(), Lti::parameter_count(config));
-      EXPECT_TRUE(all_finite(
-          values_of(model.forward(nullptr, random_tensor({2, 9, config.features}, 1, DType::f32, GetParam())))));
+      EXPECT_TRUE(all_finite(values_of(
+          model.forward(nullptr, random_tensor({2, 9, config.features}, 1, DType::f32, GetParam())))));
     }
   }
-  for (const LtiConfig& wrong : {config_of(0, 8, 4, 2, 1), config_of(8, 0, 4, 2, 1), config_of(8, 8, 0, 2, 1),
-                                 config_of(8, 8, 4, 0, 1), config_of(8, 8, 4, 2, 0), config_of(8, -3, 4, 2, 1)})
+  for (const LtiConfig& wrong :
+       {config_of(0, 8, 4, 2, 1), config_of(8, 0, 4, 2, 1), config_of(8, 8, 0, 2, 1),
+        config_of(8, 8, 4, 0, 1), config_of(8, 8, 4, 2, 0), config_of(8, -3, 4, 2, 1)})
     EXPECT_THROW(Lti(wrong, DType::f32, GetParam(), 7), Error);
 }
 
@@ -257,7 +263,8 @@ TEST(R8, InputWithoutABatchDimensionIsRefused) {
     (void)model.forward(nullptr, random_tensor({60, 256}, 1, DType::f32));
     FAIL() << "a rank 2 input was taken";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("[60, 256], wants [B, L, 256]"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("[60, 256], wants [B, L, 256]"), std::string::npos)
+        << error.what();
   }
 }
 
@@ -266,7 +273,8 @@ TEST(R10, BatchedTrainingIsTheMeanOfItsItems) {
   const Tensor x = random_tensor({8, 10, 5}, 1), target = random_tensor({8, 10, 1}, 2);
   const auto step = [&](std::int64_t begin, std::int64_t end, Values* gradient) {
     Tape tape;
-    const Variable loss = mse(model.forward(&tape, x.slice(0, begin, end)), Variable(target.slice(0, begin, end)));
+    const Variable loss =
+        mse(model.forward(&tape, x.slice(0, begin, end)), Variable(target.slice(0, begin, end)));
     tape.backward(loss);
     *gradient = values_of(model.parameters().gradients());
     return values_of(loss)[0];
@@ -322,7 +330,9 @@ TEST(R13, ImpulseResponseIsThatOfTheSystem) {
     for (int e = 0; e < E; ++e) {
       double want = 0;
       for (int n = 0; n < N; ++n) {
-        const auto at = [](int row, int column, int width) { return static_cast<std::size_t>(row * width + column); };
+        const auto at = [](int row, int column, int width) {
+          return static_cast<std::size_t>(row * width + column);
+        };
         const double pole = a[static_cast<std::size_t>(n)], step = d[static_cast<std::size_t>(n)];
         want += c[at(e, n, N)] * std::exp(k * step * pole) * std::expm1(step * pole) / pole * b[at(n, 2, E)];
       }

@@ -13,7 +13,9 @@ namespace {
 
 using Values = std::vector<double>;
 
-Tensor vector(const Values& values) { return Tensor::from({static_cast<std::int64_t>(values.size())}, values); }
+Tensor vector(const Values& values) {
+  return Tensor::from({static_cast<std::int64_t>(values.size())}, values);
+}
 
 Tensor random_tensor(const Shape& shape, std::uint64_t seed) {
   Random random(seed);
@@ -203,15 +205,24 @@ TEST(Tape, RefusesWhatIsWrong) {
   EXPECT_NE(refusal([&] { record("step", {&x}, {vector({1})}, nullptr); }).find("step: has no backward"),
             std::string::npos);
   EXPECT_NE(refusal([&] { tape.backward(x); }).find("one element, got [2]"), std::string::npos);
-  EXPECT_NE(refusal([&] { tape.backward({{x, vector({1, 2, 3})}}); }).find("[3] f64 on cpu, wants [2]"),
+  EXPECT_NE(refusal([&] {
+              tape.backward({{x, vector({1, 2, 3})}});
+            }).find("[3] f64 on cpu, wants [2]"),
             std::string::npos);
-  EXPECT_NE(refusal([&] { tape.backward({{Variable(vector({1})), vector({1})}}); }).find("not recorded"),
+  EXPECT_NE(refusal([&] {
+              tape.backward({{Variable(vector({1})), vector({1})}});
+            }).find("not recorded"),
             std::string::npos);
-  EXPECT_NE(refusal([&] { tape.backward({{y, vector({1, 2})}}); }).find("not recorded on this tape"),
+  EXPECT_NE(refusal([&] {
+              tape.backward({{y, vector({1, 2})}});
+            }).find("not recorded on this tape"),
             std::string::npos);
-  EXPECT_NE(refusal([&] { tape.backward(std::vector<Tape::Seed>{}); }).find("at least one"), std::string::npos);
+  EXPECT_NE(refusal([&] { tape.backward(std::vector<Tape::Seed>{}); }).find("at least one"),
+            std::string::npos);
   EXPECT_NE(refusal([&] { (void)tape.gradient(x); }).find("before backward"), std::string::npos);
-  EXPECT_NE(refusal([&] { (void)tape.leaf(vector({1}), vector({1, 2})); }).find("gradient of a leaf"),
+  EXPECT_NE(refusal([&] {
+              (void)tape.leaf(vector({1}), vector({1, 2}));
+            }).find("gradient of a leaf"),
             std::string::npos);
   EXPECT_NE(refusal([&] { (void)mse(x, x); }).find("must be constants"), std::string::npos);
 }
@@ -236,8 +247,9 @@ TEST(Tape, ConstantsRecordNothingAndGiveTheSameBits) {
 }
 
 TEST(Tape, WrongShapesAreWordedByTheOp) {
-  EXPECT_NE(refusal([] { layer_norm(random_tensor({2, 3, 8}, 1), random_tensor({4}, 2), random_tensor({8}, 3)); })
-                .find("layer_norm: weight has shape [4], wants [8]"),
+  EXPECT_NE(refusal([] {
+              layer_norm(random_tensor({2, 3, 8}, 1), random_tensor({4}, 2), random_tensor({8}, 3));
+            }).find("layer_norm: weight has shape [4], wants [8]"),
             std::string::npos);
 }
 

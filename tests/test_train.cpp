@@ -141,7 +141,8 @@ TEST(R6, TheLogSaysWhichBuildRan) {
   TrainConfig config = small_config(simulated(scratch, 3), scratch / "run");
   config.epochs = 1;
   run(config);
-  EXPECT_EQ(read_file(config.output_dir + "/train.log").rfind(std::string("scantape ") + version() + " (" + git_hash(), 0),
+  EXPECT_EQ(read_file(config.output_dir + "/train.log")
+                .rfind(std::string("scantape ") + version() + " (" + git_hash(), 0),
             0U);
   const Json json = Json::parse(read_file(config.output_dir + "/config.json"));
   EXPECT_EQ(json.at("git_hash"), git_hash());
@@ -178,7 +179,8 @@ TEST(Train, ACheckpointScoresAsItsLineSays) {
                 metrics[static_cast<std::size_t>(epoch - 1)].at("val_baseline_loss").get<double>());
     }
   }
-  EXPECT_EQ(load_model(config.output_dir, kCpu).state.epoch, load_model(config.output_dir + "/best", kCpu).state.epoch);
+  EXPECT_EQ(load_model(config.output_dir, kCpu).state.epoch,
+            load_model(config.output_dir + "/best", kCpu).state.epoch);
 }
 
 TEST(Train, TheSameBytesTwiceAndWithOneAndTwoThreads) {
@@ -235,7 +237,8 @@ market::BarStore with_noise_from(market::BarStore store, std::uint64_t cut) {
       market::Bar& bar = contract.bars[i];
       if (bar.ts_event < cut) continue;
       const auto price = [&](std::uint64_t which) {
-        return static_cast<std::int64_t>(1'000'000'000 + market::random_below(9'000'000'000'000, 5, which, i));
+        return static_cast<std::int64_t>(1'000'000'000 +
+                                         market::random_below(9'000'000'000'000, 5, which, i));
       };
       std::int64_t prices[4] = {price(0), price(1), price(2), price(3)};
       std::sort(std::begin(prices), std::end(prices));
@@ -251,7 +254,8 @@ market::BarStore with_noise_from(market::BarStore store, std::uint64_t cut) {
 void expect_no_leak(const TrainConfig& config) {
   const market::Dataset clean = dataset(config);
   const std::uint64_t cut = clean.plan().cuts.at(0);
-  const market::Dataset noisy(with_noise_from(load(config.data_dir, config.read), cut), dataset_options(config));
+  const market::Dataset noisy(with_noise_from(load(config.data_dir, config.read), cut),
+                              dataset_options(config));
   ASSERT_EQ(noisy.plan().cuts.at(0), cut);
   Log log(true);
   TrainConfig on_noise = config;
@@ -259,9 +263,11 @@ void expect_no_leak(const TrainConfig& config) {
   train(config, clean, kCpu, log);
   train(on_noise, noisy, kCpu, log);
   for (int epoch = 1; epoch <= config.epochs; ++epoch)
-    EXPECT_EQ(model_bytes(config.output_dir, epoch), model_bytes(on_noise.output_dir, epoch)) << "epoch " << epoch;
+    EXPECT_EQ(model_bytes(config.output_dir, epoch), model_bytes(on_noise.output_dir, epoch))
+        << "epoch " << epoch;
   // The noise was seen where it is meant to be seen.
-  EXPECT_NE(metrics_of(config.output_dir).at(0).at("val_loss"), metrics_of(on_noise.output_dir).at(0).at("val_loss"));
+  EXPECT_NE(metrics_of(config.output_dir).at(0).at("val_loss"),
+            metrics_of(on_noise.output_dir).at(0).at("val_loss"));
 }
 
 TEST(Train, NothingFromTheCutOnReachesTheWeights) {
@@ -352,7 +358,8 @@ TEST(Train, FindsNothingWhereThereIsNothing) {
   std::vector<double> differences;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const Scratch scratch;
-    TrainConfig config = small_config(simulated(scratch, 5, market::Process::random_walk, seed), scratch / "run");
+    TrainConfig config =
+        small_config(simulated(scratch, 5, market::Process::random_walk, seed), scratch / "run");
     config.hidden_dim = 2;
     config.state_dim = 2;
     config.num_layers = 1;
@@ -404,7 +411,8 @@ TEST(Train, RefusesWhatIsWrongWithoutWritingAnything) {
       {[](TrainConfig& c) { c.weight_decay = -1; }, "--weight-decay"},
       {[](TrainConfig& c) { c.max_norm = std::nan(""); }, "--max-norm"},
       {[](TrainConfig& c) { c.max_gap = -1; }, "--max-gap"},
-      {[](TrainConfig& c) { c.discretization = "foh"; }, "--discretization is foh, wants one of zoh, exp_euler"},
+      {[](TrainConfig& c) { c.discretization = "foh"; },
+       "--discretization is foh, wants one of zoh, exp_euler"},
       {[](TrainConfig& c) { c.activation = "relu"; }, "--activation is relu"},
       {[](TrainConfig& c) { c.dtype = "f16"; }, "--dtype is f16"},
       {[](TrainConfig& c) { c.model = "transformer"; }, "--model is transformer"},

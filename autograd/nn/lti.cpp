@@ -5,7 +5,8 @@
 namespace scantape::autograd {
 namespace {
 
-constexpr double kOutputScale = 0.01;  // a fresh model predicts next to nothing: its loss is the zero predictor's
+constexpr double kOutputScale =
+    0.01;  // a fresh model predicts next to nothing: its loss is the zero predictor's
 
 std::vector<double> normal(Random& random, const Shape& shape, double deviation) {
   std::vector<double> values(static_cast<std::size_t>(shape.elements()));
@@ -17,7 +18,9 @@ std::vector<double> constant(std::int64_t count, double value) {
   return std::vector<double>(static_cast<std::size_t>(count), value);
 }
 
-double deviation_of(std::int64_t fan_in) { return 1 / std::sqrt(static_cast<double>(fan_in)); }
+double deviation_of(std::int64_t fan_in) {
+  return 1 / std::sqrt(static_cast<double>(fan_in));
+}
 
 void require_sizes(const LtiConfig& config) {
   const std::pair<const char*, std::int64_t> sizes[] = {{"features", config.features},
@@ -81,7 +84,8 @@ Variable Lti::forward(Tape* tape, const Variable& input, WriteMode mode) const {
   Variable x = projection(input, on(input_weight_), on(input_bias_));
   for (const Layer& layer : layers_) {
     const Variable u = layer_norm(x, on(layer.norm_weight), on(layer.norm_bias), config_.eps);
-    const Discretized system = discretize(softplus(on(layer.delta)), on(layer.A), on(layer.B), config_.method);
+    const Discretized system =
+        discretize(softplus(on(layer.delta)), on(layer.A), on(layer.B), config_.method);
     const Variable h = scan(system.A_bar, projection(u, system.B_bar)).h;
     x = state_output(projection(h, on(layer.C)), u, on(layer.D), x, config_.activation);
   }

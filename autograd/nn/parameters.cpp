@@ -11,7 +11,9 @@ namespace {
 constexpr std::int64_t kAlignment = 4;  // elements: 16 bytes in f32, 32 in f64
 constexpr double kTwoPi = 6.283185307179586476925;
 
-std::int64_t padded(std::int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
+std::int64_t padded(std::int64_t elements) {
+  return (elements + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 bool all_finite(const Tensor& tensor) {
   const auto finite = [](double value) { return std::isfinite(value); };
@@ -33,7 +35,9 @@ std::uint64_t Random::bits() noexcept {
   return z ^ (z >> 31);
 }
 
-double Random::uniform() noexcept { return static_cast<double>(bits() >> 11) * 0x1p-53; }
+double Random::uniform() noexcept {
+  return static_cast<double>(bits() >> 11) * 0x1p-53;
+}
 
 double Random::normal() noexcept {
   const double radius = std::sqrt(-2 * std::log1p(-uniform()));
@@ -41,7 +45,8 @@ double Random::normal() noexcept {
 }
 
 int Parameters::add(std::string name, const Shape& shape, bool decay, std::vector<double> values) {
-  if (values_.present()) throw Error(Code::invalid_argument, "parameters: " + name + " is added after allocation");
+  if (values_.present())
+    throw Error(Code::invalid_argument, "parameters: " + name + " is added after allocation");
   if (static_cast<std::int64_t>(values.size()) != shape.elements())
     throw Error(Code::invalid_argument, "parameters: " + name + " has " + std::to_string(values.size()) +
                                             " values for shape " + scantape::name(shape));
@@ -88,8 +93,12 @@ Tensor Parameters::part(const Tensor& flat, int index) const {
   return flat.slice(0, entry.offset, entry.offset + entry.shape.elements()).reshape(entry.shape);
 }
 
-Tensor Parameters::value(int index) const { return part(values_, index); }
-Tensor Parameters::gradient(int index) const { return part(gradients_, index); }
+Tensor Parameters::value(int index) const {
+  return part(values_, index);
+}
+Tensor Parameters::gradient(int index) const {
+  return part(gradients_, index);
+}
 
 Variable Parameters::on(Tape* tape, int index, WriteMode mode) const {
   return tape == nullptr ? Variable(value(index)) : tape->leaf(value(index), gradient(index), mode);

@@ -56,8 +56,8 @@ void AdamWOptimizer::step(const Tensor& loss) {
 AdamWOptimizer::Report AdamWOptimizer::report() const {
   const auto control = control_.values<double>();
   const auto count = [&](StepControl which) { return static_cast<std::int64_t>(control[which]); };
-  return {count(kSteps),          count(kSkipped),     count(kSkippedInARow), control[kGradNorm],
-          control[kClipFactor], control[kSkip] != 0};
+  return {count(kSteps),      count(kSkipped),      count(kSkippedInARow),
+          control[kGradNorm], control[kClipFactor], control[kSkip] != 0};
 }
 
 double CosineSchedule::rate(std::int64_t t) const noexcept {

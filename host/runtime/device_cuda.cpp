@@ -9,7 +9,8 @@ namespace scantape::runtime {
 namespace {
 
 Status failure(const char* what, cudaError_t error) noexcept {
-  // Out of memory leaves the device usable, so the sticky "last error" is cleared here and never met by a later launch.
+  // Out of memory leaves the device usable, so the sticky "last error" is cleared here and never met by a
+  // later launch.
   (void)cudaGetLastError();
   const Code code = error == cudaErrorMemoryAllocation ? Code::out_of_memory : Code::cuda;
   try {
@@ -23,7 +24,9 @@ Status check(const char* what, cudaError_t error) noexcept {
   return error == cudaSuccess ? Status() : failure(what, error);
 }
 
-cudaStream_t native(Stream stream) noexcept { return static_cast<cudaStream_t>(stream.handle); }
+cudaStream_t native(Stream stream) noexcept {
+  return static_cast<cudaStream_t>(stream.handle);
+}
 
 }  // namespace
 
@@ -37,8 +40,11 @@ std::vector<DeviceInfo> cuda_devices() {
   for (int index = 0; index < count; ++index) {
     cudaDeviceProp properties{};
     require(check("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties, index)));
-    found.push_back({{Device::Kind::cuda, index}, properties.name, static_cast<std::int64_t>(properties.totalGlobalMem),
-                     properties.major, properties.minor});
+    found.push_back({{Device::Kind::cuda, index},
+                     properties.name,
+                     static_cast<std::int64_t>(properties.totalGlobalMem),
+                     properties.major,
+                     properties.minor});
   }
   return found;
 }
@@ -66,9 +72,10 @@ Status cuda_copy(Device to, void* destination, Device from, const void* source, 
   const cudaMemcpyKind kind = !host_involved ? cudaMemcpyDeviceToDevice
                               : to.is_cpu()  ? cudaMemcpyDeviceToHost
                                              : cudaMemcpyHostToDevice;
-  SCANTAPE_TRY(check("cudaMemcpyAsync",
-                     cudaMemcpyAsync(destination, source, static_cast<std::size_t>(bytes), kind, native(stream))));
-  return host_involved ? check("a copy or the work before it", cudaStreamSynchronize(native(stream))) : Status();
+  SCANTAPE_TRY(check("cudaMemcpyAsync", cudaMemcpyAsync(destination, source, static_cast<std::size_t>(bytes),
+                                                        kind, native(stream))));
+  return host_involved ? check("a copy or the work before it", cudaStreamSynchronize(native(stream)))
+                       : Status();
 }
 
 Status cuda_zero(int index, void* data, std::int64_t bytes, Stream stream) noexcept {

@@ -44,20 +44,25 @@ Json evaluate(const Options& options) {
   }
   if (json["parts"].empty())
     throw Error(Code::corrupt_data, options.data_dir + ": no stretch is longer than the model's windows of " +
-                                        std::to_string(data.sequence_length()) + " bars, so nothing can be scored");
+                                        std::to_string(data.sequence_length()) +
+                                        " bars, so nothing can be scored");
   return json;
 }
 
 void print(const Json& json) {
   fmt::print("{}  epoch {}  {}{}\n", json["checkpoint"].get<std::string>(), json["epoch"].dump(),
-             json["symbol"].get<std::string>(), json["same_data"].get<bool>() ? "" : "  (not the bars of training)");
-  fmt::print("{:<12} {:>8} {:>10} {:>12} {:>12} {:>9}\n", "part", "windows", "positions", "loss", "zero", "skill");
+             json["symbol"].get<std::string>(),
+             json["same_data"].get<bool>() ? "" : "  (not the bars of training)");
+  fmt::print("{:<12} {:>8} {:>10} {:>12} {:>12} {:>9}\n", "part", "windows", "positions", "loss", "zero",
+             "skill");
   for (const Json& part : json["parts"])
     fmt::print("{:<12} {:>8} {:>10} {:>12.6f} {:>12.6f} {:>8.2f}%\n", part["part"].get<std::string>(),
-               part["windows"].get<std::int64_t>(), part["positions"].get<std::int64_t>(), part["loss"].get<double>(),
-               part["baseline_loss"].get<double>(), 100 * part["skill"].get<double>());
-  fmt::print("loss: mean squared error in units of the training part's variance; zero: of predicting no change;\n"
-             "skill: 1 - loss / zero. Only train is in-sample.\n");
+               part["windows"].get<std::int64_t>(), part["positions"].get<std::int64_t>(),
+               part["loss"].get<double>(), part["baseline_loss"].get<double>(),
+               100 * part["skill"].get<double>());
+  fmt::print(
+      "loss: mean squared error in units of the training part's variance; zero: of predicting no change;\n"
+      "skill: 1 - loss / zero. Only train is in-sample.\n");
 }
 
 void run(const Options& options) {
@@ -76,7 +81,8 @@ void register_evaluate(CLI::App& app) {
   command->footer("Example: scantape evaluate --checkpoint run/best --data-dir bars");
   auto options = std::make_shared<Options>();
   command->option_defaults()->always_capture_default();
-  command->add_option("--checkpoint", options->checkpoint, "A checkpoint, or a run's directory (its best)")->required();
+  command->add_option("--checkpoint", options->checkpoint, "A checkpoint, or a run's directory (its best)")
+      ->required();
   command->add_option("--data-dir", options->data_dir, "Directory of DBN bar files, or one file")->required();
   command->add_option("--symbol", options->symbol, "Contract; none: that of the training");
   add_options(*command, options->read);

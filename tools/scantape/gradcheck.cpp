@@ -17,15 +17,23 @@ struct Options {
 };
 
 ordered_json describe(const cases::Row& row) {
-  return {{"op", row.op},           {"case", row.case_name},   {"variant", row.variant},
-          {"device", row.device},   {"backend", row.backend},  {"dtype", row.dtype},
-          {"argument", row.argument}, {"max_rel_err", row.max_rel_err}, {"tolerance", row.tolerance},
-          {"launches", row.launches}, {"pass", row.pass},      {"message", row.message}};
+  return {{"op", row.op},
+          {"case", row.case_name},
+          {"variant", row.variant},
+          {"device", row.device},
+          {"backend", row.backend},
+          {"dtype", row.dtype},
+          {"argument", row.argument},
+          {"max_rel_err", row.max_rel_err},
+          {"tolerance", row.tolerance},
+          {"launches", row.launches},
+          {"pass", row.pass},
+          {"message", row.message}};
 }
 
 void print(const cases::Row& row) {
-  fmt::print("{:<4} {:<14} {:<9} {:<4} {:<14} error {:8.1e} of {:7.1e}  {}{}{}\n", row.pass ? "ok" : "FAIL", row.op,
-             row.backend, row.dtype, row.argument, row.max_rel_err, row.tolerance, row.case_name,
+  fmt::print("{:<4} {:<14} {:<9} {:<4} {:<14} error {:8.1e} of {:7.1e}  {}{}{}\n", row.pass ? "ok" : "FAIL",
+             row.op, row.backend, row.dtype, row.argument, row.max_rel_err, row.tolerance, row.case_name,
              row.message.empty() ? "" : ": ", row.message);
 }
 
@@ -53,12 +61,15 @@ void run(const Options& options) {
 }  // namespace
 
 void register_gradcheck(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("gradcheck", "Check every op's gradients: finite differences, then each device");
+  CLI::App* command =
+      app.add_subcommand("gradcheck", "Check every op's gradients: finite differences, then each device");
   command->footer("Example: scantape gradcheck --op layer_norm --device cpu --json");
   auto options = std::make_shared<Options>();
   command->add_option("--op", options->selection.op, "One op alone (see scantape ops)");
   command->add_option("--case", options->selection.case_name, "Only cases whose name contains this");
-  command->add_option("--device", options->device, "One device alone; else the cpu and, where there is one, cuda")
+  command
+      ->add_option("--device", options->device,
+                   "One device alone; else the cpu and, where there is one, cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option("--seed", options->selection.seed, "Of the values and cotangents");
   command->add_flag("--json", options->json, "Print one JSON document and nothing else");

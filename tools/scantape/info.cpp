@@ -39,8 +39,9 @@ void print(const ordered_json& json) {
   const auto text = [&](const char* key) { return json[key].get<std::string>(); };
   fmt::print("scantape {} ({}, {} build)\n", text("version"), text("git_hash"), text("build_type"));
   fmt::print("cuda is {}\n", text("cuda"));
-  fmt::print("matrix products on the cpu: scantape's own, {}, the same bits for every batch and number of threads\n",
-             text("cpu_instruction_set"));
+  fmt::print(
+      "matrix products on the cpu: scantape's own, {}, the same bits for every batch and number of threads\n",
+      text("cpu_instruction_set"));
   fmt::print("threads {}\n", json["threads"].get<int>());
   for (const ordered_json& device : json["devices"])
     fmt::print("device {}: {}\n", device["device"].get<std::string>(), device["name"].get<std::string>());

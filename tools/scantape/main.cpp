@@ -13,13 +13,17 @@ using namespace scantape;
 
 int exit_code(Code code) {
   switch (code) {
-    case Code::ok: return cli::kDone;
+    case Code::ok:
+      return cli::kDone;
     case Code::invalid_argument:
-    case Code::unsupported: return cli::kWrongUsage;
+    case Code::unsupported:
+      return cli::kWrongUsage;
     case Code::io:
-    case Code::corrupt_data: return cli::kBadInput;
+    case Code::corrupt_data:
+      return cli::kBadInput;
     case Code::out_of_memory:
-    case Code::cuda: return cli::kSystem;
+    case Code::cuda:
+      return cli::kSystem;
   }
   return cli::kSystem;
 }
@@ -30,7 +34,9 @@ int complain(int code, const char* message) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"State space model kernels with hand-written gradients, and the program that trains models on market bars."};
+  CLI::App app{
+      "State space model kernels with hand-written gradients, and the program that trains models on market "
+      "bars."};
   app.name("scantape");
   app.set_version_flag("--version", std::string("scantape ") + version());
   app.require_subcommand(1);
@@ -61,4 +67,6 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return run(argc, argv); }
+int main(int argc, char** argv) {
+  return run(argc, argv);
+}

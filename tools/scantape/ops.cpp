@@ -26,16 +26,17 @@ ordered_json list(const std::vector<OpArgument>& arguments) {
 }
 
 ordered_json describe(const OpInfo& op) {
-  ordered_json options = ordered_json::object(), numbers = ordered_json::object(), dtypes = ordered_json::array();
+  ordered_json options = ordered_json::object(), numbers = ordered_json::object(),
+               dtypes = ordered_json::array();
   for (const OpOption& option : op.options) options[option.name] = option.values;
   for (const OpNumber& number : op.numbers)
     numbers[number.name] = {{"wants", number.wanted}, {"default", number.standard}};
   for (const DType dtype : op.dtypes) dtypes.push_back(name(dtype));
   ordered_json devices = {"cpu"};
   if (std::string(cuda_backend()) != "none") devices.push_back("cuda");
-  return {{"op", op.name},           {"kind", name(op.kind)},    {"backward", op.has_backward()},
-          {"devices", devices},      {"dtypes", dtypes},         {"options", options},
-          {"numbers", numbers},      {"inputs", list(op.inputs)}, {"outputs", list(op.outputs)},
+  return {{"op", op.name},      {"kind", name(op.kind)},     {"backward", op.has_backward()},
+          {"devices", devices}, {"dtypes", dtypes},          {"options", options},
+          {"numbers", numbers}, {"inputs", list(op.inputs)}, {"outputs", list(op.outputs)},
           {"limits", op.limits}};
 }
 

@@ -18,21 +18,23 @@ void add_options(CLI::App& command, train::ReadOptions& options) {
   command.add_option("--cadence", options.cadence, "Of the bars to take, where the files hold several")
       ->check(CLI::IsMember({"1s", "1m", "1h", "1d", "eod"}));
   command.add_flag("--sort", options.sort, "Accept files in which an instrument's time goes back");
-  command.add_flag("--allow-truncated", options.allow_truncated, "Take the whole records of a truncated file");
+  command.add_flag("--allow-truncated", options.allow_truncated,
+                   "Take the whole records of a truncated file");
 }
 
 Device choose_device(const DeviceOptions& options) {
   const bool native = std::string(cuda_backend()) == "native";
   if (options.threads > 0) omp_set_num_threads(options.threads);
   if (options.use_gpu && options.device == "cpu")
-    throw Error(Code::invalid_argument, "--use-gpu and --device cpu contradict each other: leave one of them out");
+    throw Error(Code::invalid_argument,
+                "--use-gpu and --device cpu contradict each other: leave one of them out");
   if (options.use_gpu && !(native && is_available(kCuda)))
     throw Error(Code::cuda, std::string("--use-gpu: there is no GPU here (cuda is ") + cuda_backend() +
                                 " in this build); leave the flag out to train on the cpu");
   if (options.device == "cuda") {
     if (!is_available(kCuda))
-      throw Error(Code::cuda,
-                  std::string("--device cuda: there is none here (cuda is ") + cuda_backend() + " in this build)");
+      throw Error(Code::cuda, std::string("--device cuda: there is none here (cuda is ") + cuda_backend() +
+                                  " in this build)");
     return kCuda;
   }
   return options.device != "cpu" && native && is_available(kCuda) ? kCuda : kCpu;

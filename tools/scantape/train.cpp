@@ -24,9 +24,10 @@ void print_plan(const train::Json& plan) {
   fmt::print("stretches   {}\n", plan["stretches"].dump());
   fmt::print("windows     {}\n", counts(plan["windows"]));
   fmt::print("            {} had no warm-up been dropped\n", counts(plan["windows_with_warm_up"]));
-  fmt::print("an epoch    {} training windows; validation scores {} positions\n", plan["windows_per_epoch"].dump(),
-             plan["validation_positions"].dump());
-  for (const auto& cut : plan["cuts"]) fmt::print("split at    {} UTC\n", train::time_text(cut.get<std::uint64_t>()));
+  fmt::print("an epoch    {} training windows; validation scores {} positions\n",
+             plan["windows_per_epoch"].dump(), plan["validation_positions"].dump());
+  for (const auto& cut : plan["cuts"])
+    fmt::print("split at    {} UTC\n", train::time_text(cut.get<std::uint64_t>()));
   fmt::print("parameters  {}\n", plan["parameters"].dump());
   fmt::print("memory      {} bytes\n", plan["memory_bytes"]["total"].dump());
 }
@@ -69,18 +70,21 @@ void add_all_options(CLI::App& command, const std::shared_ptr<Options>& options)
   command.add_option("--activation", config.activation, "silu or none");
   command.add_option("--dtype", config.dtype, "f32 or f64");
   command.add_option("--symbol", config.symbol, "Contract; none: the most volume in the training part");
-  command.add_option("--publisher", config.publisher, "Where several give bars of one contract; 0: the only one");
+  command.add_option("--publisher", config.publisher,
+                     "Where several give bars of one contract; 0: the only one");
   command.add_option("--target", config.target, "seq_return (every position) or next_return (the last)");
   command.add_option("--sequence-length", config.sequence_length, "Bars a window");
   command.add_option("--stride", config.stride, "Between training windows; 0: each bar once an epoch");
   command.add_option("--split", config.split, "Percentages of train/validation or train/validation/test");
   command.add_option("--burn-in", config.burn_in, "Positions that validation does not score; -1: a quarter");
   command.add_option("--max-gap", config.max_gap, "Minutes between bars that end a stretch; 0: 30");
-  command.add_flag("--keep-warm-up", config.keep_warm_up, "Use bars whose rolling features are not whole yet");
+  command.add_flag("--keep-warm-up", config.keep_warm_up,
+                   "Use bars whose rolling features are not whole yet");
   command.add_option("--epochs", config.epochs, "Passes over the training part");
   command.add_option("--batch-size", config.batch_size, "Windows a step");
   command.add_option("--learning-rate", config.learning_rate, "Peak of the schedule");
-  command.add_option("--warmup-steps", config.warmup_steps, "Steps of linear warm-up; -1: a twentieth of all");
+  command.add_option("--warmup-steps", config.warmup_steps,
+                     "Steps of linear warm-up; -1: a twentieth of all");
   command.add_option("--max-steps", config.max_steps, "Stop after so many steps; 0: never");
   command.add_option("--weight-decay", config.weight_decay, "Of AdamW");
   command.add_option("--max-norm", config.max_norm, "Gradients are clipped to it; 0: never");
@@ -97,7 +101,8 @@ void register_train(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "Train a model on market bars");
   command->footer(
       "Example: scantape train --data-dir bars --output-dir run --epochs 3\n"
-      "Leaves config.json, metrics.jsonl, train.log, checkpoints/, best, last, summary.json in --output-dir.");
+      "Leaves config.json, metrics.jsonl, train.log, checkpoints/, best, last, summary.json in "
+      "--output-dir.");
   auto options = std::make_shared<Options>();
   add_all_options(*command, options);
   command->callback([options] { run(*options); });

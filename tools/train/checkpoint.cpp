@@ -58,8 +58,9 @@ CheckpointState read_state(const fs::path& path) {
   try {
     const Json json = Json::parse(text);
     if (json.at("format_version") != kFormatVersion)
-      throw Error(Code::corrupt_data, fmt::format("{}: format_version is {}, this build reads {}", path.string(),
-                                                  json.at("format_version").dump(), kFormatVersion));
+      throw Error(Code::corrupt_data,
+                  fmt::format("{}: format_version is {}, this build reads {}", path.string(),
+                              json.at("format_version").dump(), kFormatVersion));
     CheckpointState state;
     state.model = lti_config_from_json(json.at("model"));
     state.dtype = dtype_from_name(json.at("model").at("dtype"));
@@ -101,8 +102,8 @@ void load_parameters(const fs::path& path, Parameters& parameters) {
 
 }  // namespace
 
-fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state, const Parameters& parameters,
-                         autograd::AdamWOptimizer& optimizer) {
+fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state,
+                         const Parameters& parameters, autograd::AdamWOptimizer& optimizer) {
   const std::string name = fmt::format("epoch-{:04}", state.epoch);
   const fs::path partial = directory / (name + ".partial"), final_path = directory / name;
   std::error_code error;

@@ -11,7 +11,9 @@ namespace {
 constexpr double kNanosecondsPerMinute = 60e9;
 constexpr double kLongestGap = 1e8;  // minutes, 190 years: no gap ends a stretch
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(Code::invalid_argument, message); }
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(Code::invalid_argument, message);
+}
 
 void at_least(const char* flag, std::int64_t value, std::int64_t least) {
   if (value < least) refuse(fmt::format("{} is {}, wants at least {}", flag, value, least));
@@ -19,7 +21,8 @@ void at_least(const char* flag, std::int64_t value, std::int64_t least) {
 
 void finite(const char* flag, double value, bool zero_allowed) {
   if (std::isfinite(value) && (zero_allowed ? value >= 0 : value > 0)) return;
-  refuse(fmt::format("{} is {}, wants a finite number {} 0", flag, value, zero_allowed ? "of at least" : "above"));
+  refuse(fmt::format("{} is {}, wants a finite number {} 0", flag, value,
+                     zero_allowed ? "of at least" : "above"));
 }
 
 /// The member of `all` that `name` gives the text to.
@@ -35,7 +38,8 @@ Enum named(const char* flag, const std::string& text, const Enum (&all)[N]) {
 
 DiscretizeMethod method_from_name(const std::string& text) {
   return named("--discretization", text,
-               {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler, DiscretizeMethod::bilinear, DiscretizeMethod::euler});
+               {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler, DiscretizeMethod::bilinear,
+                DiscretizeMethod::euler});
 }
 
 Activation activation_from_name(const std::string& text) {
@@ -54,7 +58,8 @@ void validate(const TrainConfig& config) {
   at_least("--stride", config.stride, 0);
   at_least("--burn-in", config.burn_in, -1);
   at_least("--publisher", config.publisher, 0);
-  if (config.publisher > UINT16_MAX) refuse(fmt::format("--publisher is {}, wants at most 65535", config.publisher));
+  if (config.publisher > UINT16_MAX)
+    refuse(fmt::format("--publisher is {}, wants at most 65535", config.publisher));
   at_least("--epochs", config.epochs, 1);
   at_least("--batch-size", config.batch_size, 1);
   at_least("--warmup-steps", config.warmup_steps, -1);
@@ -114,9 +119,13 @@ autograd::LtiConfig lti_config(const TrainConfig& config) {
   return lti;
 }
 
-DType dtype_of(const TrainConfig& config) { return dtype_from_name(config.dtype); }
+DType dtype_of(const TrainConfig& config) {
+  return dtype_from_name(config.dtype);
+}
 
-DType dtype_from_name(const std::string& text) { return named("--dtype", text, {DType::f32, DType::f64}); }
+DType dtype_from_name(const std::string& text) {
+  return named("--dtype", text, {DType::f32, DType::f64});
+}
 
 market::DatasetOptions dataset_options(const TrainConfig& config) {
   market::DatasetOptions options;
@@ -159,7 +168,8 @@ Json to_json(const autograd::LtiConfig& config, DType dtype) {
 
 autograd::LtiConfig lti_config_from_json(const Json& json) {
   if (json.at("family") != "lti")
-    throw Error(Code::corrupt_data, "the checkpoint holds a model of the family " + json.at("family").dump() + ", wants lti");
+    throw Error(Code::corrupt_data,
+                "the checkpoint holds a model of the family " + json.at("family").dump() + ", wants lti");
   autograd::LtiConfig config;
   config.features = json.at("features");
   config.hidden_dim = json.at("hidden_dim");
@@ -173,19 +183,20 @@ autograd::LtiConfig lti_config_from_json(const Json& json) {
 }
 
 Json to_json(const market::Fitted& fitted) {
-  return {{"features", {{"version", fitted.features.version}, {"names", fitted.features.names}}},
-          {"scaler", {{"mean", fitted.scaler.mean}, {"std", fitted.scaler.std}, {"clip", fitted.scaler.clip}}},
-          {"target", name(fitted.target)},
-          {"target_scale", fitted.target_scale},
-          {"sequence_length", fitted.sequence_length},
-          {"burn_in", fitted.burn_in},
-          {"max_gap_ns", fitted.max_gap},
-          {"keep_warm_up", fitted.keep_warm_up},
-          {"cadence", market::name(fitted.cadence)},
-          {"symbol", fitted.symbol},
-          {"publisher", fitted.publisher ? Json(*fitted.publisher) : Json()},
-          {"cuts", fitted.cuts},
-          {"data_end", fitted.data_end}};
+  return {
+      {"features", {{"version", fitted.features.version}, {"names", fitted.features.names}}},
+      {"scaler", {{"mean", fitted.scaler.mean}, {"std", fitted.scaler.std}, {"clip", fitted.scaler.clip}}},
+      {"target", name(fitted.target)},
+      {"target_scale", fitted.target_scale},
+      {"sequence_length", fitted.sequence_length},
+      {"burn_in", fitted.burn_in},
+      {"max_gap_ns", fitted.max_gap},
+      {"keep_warm_up", fitted.keep_warm_up},
+      {"cadence", market::name(fitted.cadence)},
+      {"symbol", fitted.symbol},
+      {"publisher", fitted.publisher ? Json(*fitted.publisher) : Json()},
+      {"cuts", fitted.cuts},
+      {"data_end", fitted.data_end}};
 }
 
 market::Fitted fitted_from_json(const Json& json) {

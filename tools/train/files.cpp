@@ -75,7 +75,8 @@ std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
   if (file) bytes << file.rdbuf();
-  if (!file || file.bad()) throw Error(Code::io, "reading " + path.string() + " failed: " + std::strerror(errno));
+  if (!file || file.bad())
+    throw Error(Code::io, "reading " + path.string() + " failed: " + std::strerror(errno));
   return bytes.str();
 }
 

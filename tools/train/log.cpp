@@ -54,7 +54,8 @@ std::string duration_text(double seconds) {
 }
 
 std::string time_text(std::uint64_t ts) {
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(static_cast<std::time_t>(ts / kNanosecondsPerSecond)));
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}",
+                     fmt::gmtime(static_cast<std::time_t>(ts / kNanosecondsPerSecond)));
 }
 
 }  // namespace scantape::train

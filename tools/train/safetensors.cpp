@@ -12,13 +12,15 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Layout: u64 length of the header, the header (JSON, padded with blanks to 8 bytes), then the tensors' bytes.
-// All numbers are little-endian, as is every machine that this project builds for.
+// Layout: u64 length of the header, the header (JSON, padded with blanks to 8 bytes), then the tensors'
+// bytes. All numbers are little-endian, as is every machine that this project builds for.
 constexpr std::size_t kPrefix = 8;
 constexpr std::uint64_t kLongestHeader = 100'000'000;
 constexpr const char* kMetadata = "__metadata__";
 
-const char* format_name(DType dtype) { return dtype == DType::f32 ? "F32" : "F64"; }
+const char* format_name(DType dtype) {
+  return dtype == DType::f32 ? "F32" : "F64";
+}
 
 template <class T>
 void append_values(std::string& bytes, const Tensor& tensor) {
@@ -54,7 +56,9 @@ class Decoder {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const { throw Error(Code::corrupt_data, source_ + ": " + what); }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(Code::corrupt_data, source_ + ": " + what);
+  }
 
   std::uint64_t data_size() const { return bytes_.size() - data_begin_; }
 
@@ -63,11 +67,13 @@ class Decoder {
     std::uint64_t length = 0;
     std::memcpy(&length, bytes_.data(), kPrefix);
     if (length > kLongestHeader || length > bytes_.size() - kPrefix)
-      fail("states a header of " + std::to_string(length) + " bytes in a file of " + std::to_string(bytes_.size()));
+      fail("states a header of " + std::to_string(length) + " bytes in a file of " +
+           std::to_string(bytes_.size()));
     data_begin_ = kPrefix + length;
     std::set<std::string> seen;
     const auto refuse_duplicates = [&](int depth, ordered_json::parse_event_t event, ordered_json& parsed) {
-      if (event == ordered_json::parse_event_t::key && depth == 1 && !seen.insert(parsed.get<std::string>()).second)
+      if (event == ordered_json::parse_event_t::key && depth == 1 &&
+          !seen.insert(parsed.get<std::string>()).second)
         fail("names tensor " + parsed.get<std::string>() + " twice");
       return true;
     };
@@ -98,7 +104,8 @@ class Decoder {
   }
 
   Entry entry(const std::string& name, const ordered_json& value) const {
-    if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets"))
+    if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
+        !value.contains("data_offsets"))
       fail("tensor " + name + " wants dtype, shape and data_offsets");
     Entry result{name, DType::f32, {}, 0, 0};
     if (value["dtype"] == "F64")
@@ -115,7 +122,8 @@ class Decoder {
       result.shape.append(static_cast<std::int64_t>(n));
     }
     const ordered_json& offsets = value["data_offsets"];
-    if (!offsets.is_array() || offsets.size() != 2) fail("tensor " + name + ": data_offsets wants two numbers");
+    if (!offsets.is_array() || offsets.size() != 2)
+      fail("tensor " + name + ": data_offsets wants two numbers");
     result.begin = number(name, offsets[0]);
     result.end = number(name, offsets[1]);
     if (result.begin > result.end || result.end > data_size())
@@ -127,7 +135,8 @@ class Decoder {
   }
 
   void check_layout(std::vector<Entry>& entries) const {
-    std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.begin < b.begin; });
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const Entry& a, const Entry& b) { return a.begin < b.begin; });
     std::uint64_t position = 0;
     for (const Entry& entry : entries) {
       if (entry.begin != position)
@@ -136,7 +145,8 @@ class Decoder {
       position = entry.end;
     }
     if (position != data_size())
-      fail("has " + std::to_string(data_size()) + " bytes of data, its tensors take " + std::to_string(position));
+      fail("has " + std::to_string(data_size()) + " bytes of data, its tensors take " +
+           std::to_string(position));
   }
 
   Tensor tensor(const Entry& entry) const {
@@ -164,11 +174,13 @@ std::string encode_safetensors(const Safetensors& contents) {
   if (!contents.metadata.empty()) header[kMetadata] = contents.metadata;
   std::uint64_t offset = 0;
   for (const auto& [name, tensor] : contents.tensors) {
-    if (header.contains(name)) throw Error(Code::invalid_argument, "safetensors: " + name + " is given twice");
+    if (header.contains(name))
+      throw Error(Code::invalid_argument, "safetensors: " + name + " is given twice");
     const auto bytes = static_cast<std::uint64_t>(tensor.elements() * size_of(tensor.dtype()));
     std::vector<std::int64_t> shape;
     for (int axis = 0; axis < tensor.shape().rank(); ++axis) shape.push_back(tensor.shape()[axis]);
-    header[name] = {{"dtype", format_name(tensor.dtype())}, {"shape", shape}, {"data_offsets", {offset, offset + bytes}}};
+    header[name] = {
+        {"dtype", format_name(tensor.dtype())}, {"shape", shape}, {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
   std::string text = header.dump();

@@ -20,9 +20,12 @@ void add_errors(const Values& predictions, const std::vector<float>& targets, co
 
 }  // namespace
 
-Batch make_batch(const market::Dataset& data, std::span<const market::Window> windows, DType dtype, Device device) {
-  const auto B = static_cast<std::int64_t>(windows.size()), L = data.sequence_length(), F = data.feature_count();
-  std::vector<float> x(static_cast<std::size_t>(B * L * F)), target(static_cast<std::size_t>(B * L)), mask(target.size());
+Batch make_batch(const market::Dataset& data, std::span<const market::Window> windows, DType dtype,
+                 Device device) {
+  const auto B = static_cast<std::int64_t>(windows.size()), L = data.sequence_length(),
+             F = data.feature_count();
+  std::vector<float> x(static_cast<std::size_t>(B * L * F)), target(static_cast<std::size_t>(B * L)),
+      mask(target.size());
   data.gather(windows, x, target, mask);
   const auto upload = [&](const Shape& shape, const std::vector<float>& values) {
     return Tensor::from(shape, values).to(dtype).to(device);
@@ -38,10 +41,12 @@ Score score(const autograd::Lti& model, const market::Dataset& data, std::span<c
   double squared = 0, baseline = 0;
   const DType dtype = model.parameters().dtype();
   for (std::size_t begin = 0; begin < windows.size(); begin += static_cast<std::size_t>(batch_size)) {
-    const auto part = windows.subspan(begin, std::min(windows.size() - begin, static_cast<std::size_t>(batch_size)));
+    const auto part =
+        windows.subspan(begin, std::min(windows.size() - begin, static_cast<std::size_t>(batch_size)));
     const Batch batch = make_batch(data, part, dtype, model.parameters().device());
     const Tensor prediction = model.forward(nullptr, batch.x).value();
-    const auto targets = batch.target.to(DType::f32).values<float>(), mask = batch.mask.to(DType::f32).values<float>();
+    const auto targets = batch.target.to(DType::f32).values<float>(),
+               mask = batch.mask.to(DType::f32).values<float>();
     if (dtype == DType::f64)
       add_errors(prediction.values<double>(), targets, mask, &squared, &baseline);
     else

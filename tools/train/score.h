@@ -9,13 +9,14 @@ namespace scantape::train {
 
 /// One batch of windows on a device.
 struct Batch {
-  Tensor x;       // [B, L, F]
-  Tensor target;  // [B, L, 1]
-  Tensor mask;    // [B, L, 1]
+  Tensor x;                  // [B, L, F]
+  Tensor target;             // [B, L, 1]
+  Tensor mask;               // [B, L, 1]
   std::int64_t counted = 0;  // positions whose mask is 1
 };
 
-Batch make_batch(const market::Dataset& data, std::span<const market::Window> windows, DType dtype, Device device);
+Batch make_batch(const market::Dataset& data, std::span<const market::Window> windows, DType dtype,
+                 Device device);
 
 /// How a model does on windows, in units of the target scale.
 struct Score {
@@ -24,8 +25,8 @@ struct Score {
   double baseline_loss = 0;  // of predicting zero, on the same positions
 };
 
-/// The one measure of a model on data, for validation and for evaluate. Summed in f64 in the order of the windows, so
-/// it does not depend on the batch size.
+/// The one measure of a model on data, for validation and for evaluate. Summed in f64 in the order of the
+/// windows, so it does not depend on the batch size.
 Score score(const autograd::Lti& model, const market::Dataset& data, std::span<const market::Window> windows,
             std::int64_t batch_size);
 

@@ -20,9 +20,9 @@ using autograd::Tape;
 using autograd::Variable;
 
 constexpr std::int64_t kSkippedBeforeGivingUp = 10;
-constexpr std::int64_t kStepsBetweenLooks = 10;   // at the device's counters, which makes the host wait
-constexpr double kWarmupShare = 0.05;             // of all steps, unless the flag says otherwise
-constexpr double kFinalRateShare = 0.01;          // of the peak
+constexpr std::int64_t kStepsBetweenLooks = 10;  // at the device's counters, which makes the host wait
+constexpr double kWarmupShare = 0.05;            // of all steps, unless the flag says otherwise
+constexpr double kFinalRateShare = 0.01;         // of the peak
 
 /// The output directory of a run.
 class RunDirectory {
@@ -33,16 +33,21 @@ class RunDirectory {
     if (error)
       throw Error(Code::invalid_argument, "--output-dir " + path + " cannot be written: " + error.message());
     if (fs::exists(root_ / "config.json"))
-      throw Error(Code::invalid_argument, "--output-dir " + path + " holds a run already: choose another directory");
+      throw Error(Code::invalid_argument,
+                  "--output-dir " + path + " holds a run already: choose another directory");
   }
 
   fs::path log() const { return root_ / "train.log"; }
   fs::path checkpoints() const { return root_ / "checkpoints"; }
 
   void write_config(const TrainConfig& config, const market::Plan& plan, Device device) const {
-    Json json = {{"format_version", kFormatVersion}, {"version", version()}, {"git_hash", git_hash()},
-                 {"device", name(device)},           {"backend", device.is_cpu() ? "cpu" : cuda_backend()},
-                 {"config", to_json(config)},        {"data_fingerprint", plan.fingerprint}};
+    Json json = {{"format_version", kFormatVersion},
+                 {"version", version()},
+                 {"git_hash", git_hash()},
+                 {"device", name(device)},
+                 {"backend", device.is_cpu() ? "cpu" : cuda_backend()},
+                 {"config", to_json(config)},
+                 {"data_fingerprint", plan.fingerprint}};
     write_file(root_ / "config.json", json.dump(2) + "\n");
   }
   void add_metrics(const Json& line) const { append_line(root_ / "metrics.jsonl", line.dump()); }
@@ -70,8 +75,9 @@ class Trainer {
     schedule_.peak = config.learning_rate;
     schedule_.floor = kFinalRateShare * config.learning_rate;
     schedule_.total = limit(config.epochs * steps_per_epoch);
-    schedule_.warmup = config.warmup_steps >= 0 ? std::min(config.warmup_steps, schedule_.total)
-                                                : std::llround(kWarmupShare * static_cast<double>(schedule_.total));
+    schedule_.warmup = config.warmup_steps >= 0
+                           ? std::min(config.warmup_steps, schedule_.total)
+                           : std::llround(kWarmupShare * static_cast<double>(schedule_.total));
   }
 
   Summary run(const RunDirectory& directory) {
@@ -81,8 +87,8 @@ class Trainer {
     summary.parameters = model_.parameters().count();
     for (std::int64_t epoch = 1; epoch <= config_.epochs && !finished(); ++epoch) {
       const Json metrics = train_epoch(epoch, start);
-      const fs::path checkpoint = save_checkpoint(directory.checkpoints(), state(epoch, metrics), model_.parameters(),
-                                                  optimizer_);
+      const fs::path checkpoint =
+          save_checkpoint(directory.checkpoints(), state(epoch, metrics), model_.parameters(), optimizer_);
       directory.add_metrics(metrics);
       directory.link("last", checkpoint);
       const double loss = metrics.at("val_loss");
@@ -112,7 +118,9 @@ class Trainer {
     return options;
   }
 
-  std::int64_t batches(std::int64_t windows) const { return (windows + config_.batch_size - 1) / config_.batch_size; }
+  std::int64_t batches(std::int64_t windows) const {
+    return (windows + config_.batch_size - 1) / config_.batch_size;
+  }
   std::int64_t limit(std::int64_t steps) const {
     return config_.max_steps > 0 ? std::min(steps, config_.max_steps) : steps;
   }
@@ -142,9 +150,10 @@ class Trainer {
 
     const Score validation = score(model_, data_, validation_, config_.batch_size);
     if (!std::isfinite(validation.loss))
-      throw Error(Code::corrupt_data, fmt::format("training diverged: the validation loss of epoch {} is {}; lower "
-                                                  "--learning-rate",
-                                                  epoch, validation.loss));
+      throw Error(Code::corrupt_data,
+                  fmt::format("training diverged: the validation loss of epoch {} is {}; lower "
+                              "--learning-rate",
+                              epoch, validation.loss));
     const Json metrics = {{"epoch", epoch},
                           {"step", step_},
                           {"train_loss", train_loss},
@@ -154,9 +163,10 @@ class Trainer {
                           {"grad_norm", weighted_mean(norms, std::vector<double>(norms.size(), 1.0))},
                           {"windows_per_s", static_cast<double>(seen) / seconds},
                           {"seconds", seconds_now() - start}};
-    log_.line(fmt::format("epoch {:4}  train {:.6f}  val {:.6f}  (zero {:.6f})  rate {:.2e}  {:.0f} windows/s", epoch,
-                          train_loss, validation.loss, validation.baseline_loss, schedule_.rate(step_),
-                          static_cast<double>(seen) / seconds));
+    log_.line(
+        fmt::format("epoch {:4}  train {:.6f}  val {:.6f}  (zero {:.6f})  rate {:.2e}  {:.0f} windows/s",
+                    epoch, train_loss, validation.loss, validation.baseline_loss, schedule_.rate(step_),
+                    static_cast<double>(seen) / seconds));
     return metrics;
   }
 
@@ -165,7 +175,8 @@ class Trainer {
     ++step_;
     optimizer_.set_learning_rate(schedule_.rate(step_));
     Tape tape;
-    const Variable loss = autograd::mse(model_.forward(&tape, batch.x), Variable(batch.target), Variable(batch.mask));
+    const Variable loss =
+        autograd::mse(model_.forward(&tape, batch.x), Variable(batch.target), Variable(batch.mask));
     tape.backward(loss);
     optimizer_.step(loss.value());
     if (step_ % kStepsBetweenLooks == 0) look_for_divergence();
@@ -176,11 +187,12 @@ class Trainer {
     const auto report = optimizer_.report();
     if (report.skipped_in_a_row < kSkippedBeforeGivingUp) return;
     const std::string parameter = model_.parameters().first_not_finite();
-    throw Error(Code::corrupt_data,
-                fmt::format("training diverged: the last {} steps were skipped, because {}; lower --learning-rate",
-                            report.skipped_in_a_row,
-                            parameter.empty() ? "their loss is not finite"
-                                              : "the gradient of " + parameter + " is not finite"));
+    throw Error(
+        Code::corrupt_data,
+        fmt::format("training diverged: the last {} steps were skipped, because {}; lower --learning-rate",
+                    report.skipped_in_a_row,
+                    parameter.empty() ? "their loss is not finite"
+                                      : "the gradient of " + parameter + " is not finite"));
   }
 
   static double weighted_mean(const std::vector<Tensor>& scalars, const std::vector<double>& weights) {
@@ -195,13 +207,15 @@ class Trainer {
   void show_progress(std::int64_t epoch, double run_start) {
     const double elapsed = seconds_now() - run_start;
     const double left = elapsed / static_cast<double>(step_) * static_cast<double>(schedule_.total - step_);
-    log_.progress(fmt::format("epoch {}  step {} of {}  {:.1f} steps/s  {} left", epoch, step_, schedule_.total,
-                              static_cast<double>(step_) / elapsed, duration_text(left)));
+    log_.progress(fmt::format("epoch {}  step {} of {}  {:.1f} steps/s  {} left", epoch, step_,
+                              schedule_.total, static_cast<double>(step_) / elapsed, duration_text(left)));
   }
 
   CheckpointState state(std::int64_t epoch, const Json& metrics) const {
-    return {model_.config(), model_.parameters().dtype(), data_.fitted(), data_.plan().fingerprint,
-            epoch,           step_,                       config_.seed,   metrics};
+    return {model_.config(), model_.parameters().dtype(),
+            data_.fitted(),  data_.plan().fingerprint,
+            epoch,           step_,
+            config_.seed,    metrics};
   }
 
   std::size_t size() const { return static_cast<std::size_t>(config_.batch_size); }
@@ -221,25 +235,29 @@ void log_start(const TrainConfig& config, const market::Dataset& data, Device de
   log.line(fmt::format("scantape {} ({})", version(), git_hash()));
   log.line(fmt::format("device {} ({})", name(device), device.is_cpu() ? "cpu" : cuda_backend()));
   if (!device.is_cpu() && std::string(cuda_backend()) == "emulated")
-    log.line("cuda is the emulator here: the kernels' own source on the CPU, made to find faults, not to be fast");
+    log.line(
+        "cuda is the emulator here: the kernels' own source on the CPU, made to find faults, not to be fast");
   std::uint64_t read = 0;
   for (const auto& file : plan.load.files) {
     read += file.bars;
     for (const std::string& warning : file.warnings) log.line("warning: " + warning);
   }
-  log.line(fmt::format("{} files, {} bars, {} contracts; {} ({}): {} bars, {} stretches", plan.load.files.size(), read,
-                       plan.contracts.size(), plan.symbol, plan.symbol_reason, plan.bars, plan.stretches));
+  log.line(fmt::format("{} files, {} bars, {} contracts; {} ({}): {} bars, {} stretches",
+                       plan.load.files.size(), read, plan.contracts.size(), plan.symbol, plan.symbol_reason,
+                       plan.bars, plan.stretches));
   for (const auto& [fault, count] : plan.load.dropped)
     log.line(fmt::format("dropped {} bars: {}, first {}", count.count, fault, count.first));
   for (const auto& [fault, count] : plan.load.odd)
     log.line(fmt::format("kept {} bars: {}, first {}", count.count, fault, count.first));
-  if (plan.load.duplicates > 0) log.line(fmt::format("dropped {} bars that stand twice", plan.load.duplicates));
+  if (plan.load.duplicates > 0)
+    log.line(fmt::format("dropped {} bars that stand twice", plan.load.duplicates));
   if (plan.load.unmapped.count > 0)
     log.line(fmt::format("{} bars whose instrument no symbol names, first {}", plan.load.unmapped.count,
                          plan.load.unmapped.first));
-  log.line(fmt::format("windows of {} at stride {}: {}, {} train, {} validation, {} test, {} purged; {} an epoch",
-                       plan.sequence_length, plan.stride, plan.counts.windows, plan.counts.train,
-                       plan.counts.validation, plan.counts.test, plan.counts.purged, plan.windows_per_epoch));
+  log.line(
+      fmt::format("windows of {} at stride {}: {}, {} train, {} validation, {} test, {} purged; {} an epoch",
+                  plan.sequence_length, plan.stride, plan.counts.windows, plan.counts.train,
+                  plan.counts.validation, plan.counts.test, plan.counts.purged, plan.windows_per_epoch));
   for (const std::uint64_t cut : plan.cuts) log.line("split at " + time_text(cut) + " UTC");
   log.line(fmt::format("model {}: {} parameters, {}", config.model, Lti::parameter_count(lti_config(config)),
                        config.dtype));
@@ -263,8 +281,10 @@ MemoryEstimate memory_estimate(const TrainConfig& config, const market::Dataset&
   // Features, target, mask, log return, stamp, close, contract.
   estimate.data = data.rows() * (4 * F + 4 + 4 + 8 + 8 + 8 + 4);
   estimate.parameters = 4 * Lti::parameter_count(lti) * size;
-  // Kept for backward, a position: input, x, and for each layer u, z, x, v, h, statistics; then three of backward's own.
-  estimate.activations = config.batch_size * config.sequence_length * (F + E + n * (3 * E + 2 * N + 3) + 5 * E) * size;
+  // Kept for backward, a position: input, x, and for each layer u, z, x, v, h, statistics; then three of
+  // backward's own.
+  estimate.activations =
+      config.batch_size * config.sequence_length * (F + E + n * (3 * E + 2 * N + 3) + 5 * E) * size;
   return estimate;
 }
 
@@ -338,9 +358,10 @@ Summary train(const TrainConfig& config, const market::Dataset& data, Device dev
   log_start(config, data, device, log);
   Trainer trainer(config, data, device, log);
   const Summary summary = trainer.run(directory);
-  log.line(fmt::format("done: {} epochs, {} steps in {}; best validation loss {:.6f} (epoch {}), zero predictor {:.6f}",
-                       summary.epochs, summary.steps, duration_text(summary.seconds), summary.best_val_loss,
-                       summary.best_epoch, summary.val_baseline_loss));
+  log.line(fmt::format(
+      "done: {} epochs, {} steps in {}; best validation loss {:.6f} (epoch {}), zero predictor {:.6f}",
+      summary.epochs, summary.steps, duration_text(summary.seconds), summary.best_val_loss,
+      summary.best_epoch, summary.val_baseline_loss));
   return summary;
 }
 

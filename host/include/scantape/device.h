@@ -16,7 +16,7 @@ const char* cpu_instruction_set() noexcept;
 
 struct DeviceInfo {
   Device device;
-  std::string description;          // "NVIDIA H200", "emulated sm_80", the CPU's model name
+  std::string description;  // "NVIDIA H200", "emulated sm_80", the CPU's model name
   std::int64_t memory_bytes = 0;
   int compute_major = 0, compute_minor = 0;  // cuda only
 };
@@ -31,8 +31,8 @@ bool is_available(Device device) noexcept;
 Status allocate(Device device, std::int64_t bytes, void** data) noexcept;
 void deallocate(Device device, void* data) noexcept;
 
-/// Copies between any two devices, in the order of `stream`; waits for nothing unless the host's memory is involved,
-/// then until the copy is complete.
+/// Copies between any two devices, in the order of `stream`; waits for nothing unless the host's memory is
+/// involved, then until the copy is complete.
 Status copy_bytes(Device to, void* destination, Device from, const void* source, std::int64_t bytes,
                   Stream stream = {}) noexcept;
 Status zero_bytes(Device device, void* data, std::int64_t bytes, Stream stream = {}) noexcept;

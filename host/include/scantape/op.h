@@ -6,15 +6,16 @@
 /// Declares one direction of an op, `function(const Args&, Stream)`, and the workspace it wants, three times:
 ///   scantape::             checks every argument, then routes by device. What users call.
 ///   scantape::reference::  plain loops on the CPU. Trusts its arguments.
-///   scantape::cuda::       launches kernels on the stream. Trusts its arguments; allocates and waits for nothing.
-#define SCANTAPE_DECLARE_OP(function, Args)                                    \
-  Status function(const Args& args, Stream stream = {}) noexcept;              \
-  std::int64_t function##_workspace(const Args& args) noexcept; /* bytes */    \
-  namespace reference {                                                        \
-  Status function(const Args& args) noexcept;                                  \
-  }                                                                            \
-  namespace cuda {                                                             \
-  Status function(const Args& args, Stream stream) noexcept;                   \
-  std::int64_t function##_workspace(const Args& args) noexcept;                \
-  }                                                                            \
+///   scantape::cuda::       launches kernels on the stream. Trusts its arguments; allocates and waits for
+///   nothing.
+#define SCANTAPE_DECLARE_OP(function, Args)                                 \
+  Status function(const Args& args, Stream stream = {}) noexcept;           \
+  std::int64_t function##_workspace(const Args& args) noexcept; /* bytes */ \
+  namespace reference {                                                     \
+  Status function(const Args& args) noexcept;                               \
+  }                                                                         \
+  namespace cuda {                                                          \
+  Status function(const Args& args, Stream stream) noexcept;                \
+  std::int64_t function##_workspace(const Args& args) noexcept;             \
+  }                                                                         \
   static_assert(true, "a semicolon follows")

@@ -10,8 +10,8 @@
 
 namespace scantape {
 
-/// A dense or strided tensor that shares ownership of its memory. Copying a Tensor copies the handle. Functions throw
-/// Error (out_of_memory, cuda, invalid_argument). Not thread-safe for writers of one storage.
+/// A dense or strided tensor that shares ownership of its memory. Copying a Tensor copies the handle.
+/// Functions throw Error (out_of_memory, cuda, invalid_argument). Not thread-safe for writers of one storage.
 class Tensor {
  public:
   Tensor() noexcept = default;  // absent
@@ -46,14 +46,14 @@ class Tensor {
   template <class T>
   std::vector<T> values() const;
 
-  Tensor clone() const;                       // contiguous copy on the same device
-  Tensor to(Device device) const;             // contiguous copy; the tensor itself where it is there already
-  Tensor to(DType dtype) const;               // the one explicit conversion, value by value
-  void copy_from(const Tensor& source);       // equal shape and dtype, any device
+  Tensor clone() const;                  // contiguous copy on the same device
+  Tensor to(Device device) const;        // contiguous copy; the tensor itself where it is there already
+  Tensor to(DType dtype) const;          // the one explicit conversion, value by value
+  void copy_from(const Tensor& source);  // equal shape and dtype, any device
   void fill_zero();
 
   /// Views of the same storage.
-  Tensor reshape(const Shape& shape) const;   // contiguous tensors only
+  Tensor reshape(const Shape& shape) const;  // contiguous tensors only
   Tensor slice(int axis, std::int64_t begin, std::int64_t end) const;
 
   /// Counts the changes of the storage: what is saved for backward must not have changed since.

@@ -11,8 +11,10 @@ namespace scantape {
 /// Element types. Nothing is ever converted from one to another silently.
 enum class DType : std::uint8_t { f32, f64 };
 
-const char* name(DType dtype) noexcept;                // "f32"
-constexpr std::int64_t size_of(DType dtype) noexcept { return dtype == DType::f32 ? 4 : 8; }
+const char* name(DType dtype) noexcept;  // "f32"
+constexpr std::int64_t size_of(DType dtype) noexcept {
+  return dtype == DType::f32 ? 4 : 8;
+}
 
 template <class T>
 inline constexpr DType dtype_of = DType::f32;
@@ -26,14 +28,16 @@ struct Device {
   int index = 0;
 
   constexpr bool is_cpu() const noexcept { return kind == Kind::cpu; }
-  friend constexpr bool operator==(Device a, Device b) noexcept { return a.kind == b.kind && a.index == b.index; }
+  friend constexpr bool operator==(Device a, Device b) noexcept {
+    return a.kind == b.kind && a.index == b.index;
+  }
   friend constexpr bool operator!=(Device a, Device b) noexcept { return !(a == b); }
 };
 
 inline constexpr Device kCpu{Device::Kind::cpu, 0};
 inline constexpr Device kCuda{Device::Kind::cuda, 0};
 
-std::string name(Device device);                       // "cpu", "cuda:0"
+std::string name(Device device);  // "cpu", "cuda:0"
 
 inline constexpr int kMaxRank = 6;
 
@@ -58,10 +62,10 @@ class Shape {
   int rank_ = 0;
 };
 
-std::string name(const Shape& shape);                  // "[32, 60, 512]"
+std::string name(const Shape& shape);  // "[32, 60, 512]"
 
-/// A tensor that somebody else owns: address, type, place, sizes and strides (in elements). A default-made view is
-/// absent: the way to leave an optional argument out.
+/// A tensor that somebody else owns: address, type, place, sizes and strides (in elements). A default-made
+/// view is absent: the way to leave an optional argument out.
 struct ConstView {
   const void* data = nullptr;
   DType dtype = DType::f32;
@@ -77,7 +81,9 @@ struct ConstView {
   int rank() const noexcept { return shape.rank(); }
   std::int64_t elements() const noexcept { return shape.elements(); }
   template <class T>
-  const T* as() const noexcept { return static_cast<const T*>(data); }
+  const T* as() const noexcept {
+    return static_cast<const T*>(data);
+  }
 };
 
 /// A view that may be written through.
@@ -86,18 +92,21 @@ struct View : ConstView {
   View(void* data, DType dtype, Device device, const Shape& shape) noexcept
       : ConstView(data, dtype, device, shape) {}
   template <class T>
-  T* as() const noexcept { return static_cast<T*>(const_cast<void*>(data)); }
+  T* as() const noexcept {
+    return static_cast<T*>(const_cast<void*>(data));
+  }
 };
 
-/// A tensor seen as rows: its leading dimensions flattened to `count` rows of `length` contiguous elements that start
-/// `stride` elements apart.
+/// A tensor seen as rows: its leading dimensions flattened to `count` rows of `length` contiguous elements
+/// that start `stride` elements apart.
 struct Rows {
   std::int64_t count = 0;
   std::int64_t length = 0;
   std::int64_t stride = 0;
 };
 
-/// True where the view can be seen as rows with one stride; ops accept exactly these. A scalar is one row of one.
+/// True where the view can be seen as rows with one stride; ops accept exactly these. A scalar is one row of
+/// one.
 bool as_rows(const ConstView& view, Rows* rows) noexcept;
 bool is_contiguous(const ConstView& view) noexcept;
 

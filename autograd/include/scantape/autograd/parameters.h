@@ -8,26 +8,28 @@
 
 namespace scantape::autograd {
 
-/// A generator of random numbers that gives the same ones on every machine: SplitMix64, Box-Muller for normals.
+/// A generator of random numbers that gives the same ones on every machine: SplitMix64, Box-Muller for
+/// normals.
 class Random {
  public:
   explicit Random(std::uint64_t seed) noexcept : state_(seed) {}
   std::uint64_t bits() noexcept;
-  double uniform() noexcept;                       ///< in [0, 1), multiples of 2^-53
+  double uniform() noexcept;  ///< in [0, 1), multiples of 2^-53
   double uniform(double low, double high) noexcept { return low + (high - low) * uniform(); }
-  double normal() noexcept;                        ///< mean 0, standard deviation 1
+  double normal() noexcept;  ///< mean 0, standard deviation 1
   std::uint64_t state() const noexcept { return state_; }
 
  private:
   std::uint64_t state_;
 };
 
-/// The parameters of a model in one flat tensor, their gradients in another, so that the optimiser works in one launch.
-/// Those with weight decay come first. Each parameter starts at a multiple of 16 bytes; the padding stays zero.
+/// The parameters of a model in one flat tensor, their gradients in another, so that the optimiser works in
+/// one launch. Those with weight decay come first. Each parameter starts at a multiple of 16 bytes; the
+/// padding stays zero.
 class Parameters {
  public:
   struct Entry {
-    std::string name;      ///< e.g. "layers.0.norm.weight"
+    std::string name;  ///< e.g. "layers.0.norm.weight"
     Shape shape;
     bool decay = false;
     std::int64_t offset = 0;
@@ -39,18 +41,19 @@ class Parameters {
   void allocate(DType dtype, Device device);
 
   const std::vector<Entry>& entries() const noexcept { return entries_; }
-  int index(const std::string& name) const;        ///< throws Error where there is none
-  std::int64_t count() const noexcept;             ///< numbers in all parameters, without padding
+  int index(const std::string& name) const;  ///< throws Error where there is none
+  std::int64_t count() const noexcept;       ///< numbers in all parameters, without padding
   std::int64_t decayed_elements() const noexcept { return decayed_elements_; }
   DType dtype() const noexcept { return values_.dtype(); }
   Device device() const noexcept { return values_.device(); }
 
   Tensor value(int index) const;
   Tensor gradient(int index) const;
-  Tensor& values() noexcept { return values_; }        ///< flat, padding included
+  Tensor& values() noexcept { return values_; }  ///< flat, padding included
   Tensor& gradients() noexcept { return gradients_; }
 
-  /// The parameter as a leaf of `tape`, its gradient written into gradient(index); a constant where tape is null.
+  /// The parameter as a leaf of `tape`, its gradient written into gradient(index); a constant where tape is
+  /// null.
   Variable on(Tape* tape, int index, WriteMode mode = WriteMode::overwrite) const;
 
   /// A view of parameter `index` in a tensor laid out as values(): the optimiser's moments, say.
