@@ -119,8 +119,7 @@ void Tape::run(Node& node, bool retain) {
     return slot >= 0 && slots_[static_cast<std::size_t>(slot)].written;
   };
   if (std::any_of(node.outputs.begin(), node.outputs.end(), written)) {
-    // A variable that is given to the op twice has one gradient and two writers: they take turns, one call
-    // each.
+    // A variable that is given to the op twice has one gradient and two writers: they take turns, one call each.
     std::vector<bool> served(node.inputs.size(), false);
     for (bool left = true; left;) {
       left = false;

@@ -31,8 +31,7 @@ struct Wanted {
 };
 
 /// Checks the arguments of one call, in the order in which they are given, and words the first error. All
-/// checks after an error do nothing. Looks at addresses, never at what is stored there. The views must
-/// outlive the Check.
+/// checks after an error do nothing. Looks at addresses, never at what is stored there. The views must outlive the Check.
 ///
 ///   Check check("layer_norm");
 ///   check.input("x", args.x, {"... E", Layout::rows});

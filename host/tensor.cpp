@@ -21,8 +21,7 @@ namespace {
   throw Error(Code::invalid_argument, message);
 }
 
-/// Calls f(row address offset in elements) for the first element of each row along the last axis, in
-/// row-major order.
+/// Calls f(row address offset in elements) for the first element of each row along the last axis, in row-major order.
 template <class F>
 void for_each_row(const ConstView& view, F f) {
   const int outer = view.rank() - 1;

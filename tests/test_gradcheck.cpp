@@ -67,8 +67,7 @@ TEST(Gradcheck, FailsANaN) {
 }
 
 TEST(Gradcheck, FailsWhatItCannotSee) {
-  // The sum over a layer norm's row is the same whatever x is: its gradient is zero, and a check of zeros
-  // sees nothing.
+  // The sum over a layer norm's row is the same whatever x is: its gradient is zero, and a check of zeros sees nothing.
   const auto zero = [](const std::vector<Variable>& in) {
     return one(cube(Variable(in[0].value().clone())));
   };

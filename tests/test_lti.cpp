@@ -1,6 +1,5 @@
-// The lti model on every device at hand. The seven tests whose names start with test_mamba2_ are those that
-// the project was founded to make pass; the R tests are regressions of the faults that kept them from
-// passing.
+// The lti model on every device at hand. The seven tests whose names start with test_mamba2_ are those that the
+// project was founded to make pass; the R tests are regressions of the faults that kept them from passing.
 #include <gtest/gtest.h>
 
 #include <cmath>

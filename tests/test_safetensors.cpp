@@ -1,5 +1,4 @@
-// safetensors: what is written is read; every malformed file is refused with a sentence that says what is
-// wrong.
+// safetensors: what is written is read; every malformed file is refused with a sentence that says what is wrong.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -4,8 +4,8 @@
 
 #include "scantape/device.h"
 
-/// The device `cuda` as host/device.cpp needs it: runtime/device_cuda.cpp over the CUDA runtime (a GPU's or
-/// the emulator's: the same text), runtime/device_none.cpp where a build has neither.
+/// The device `cuda` as host/device.cpp needs it: runtime/device_cuda.cpp over the CUDA runtime (a GPU's or the
+/// emulator's: the same text), runtime/device_none.cpp where a build has neither.
 namespace scantape::runtime {
 
 std::vector<DeviceInfo> cuda_devices();

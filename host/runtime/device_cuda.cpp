@@ -9,8 +9,7 @@ namespace scantape::runtime {
 namespace {
 
 Status failure(const char* what, cudaError_t error) noexcept {
-  // Out of memory leaves the device usable, so the sticky "last error" is cleared here and never met by a
-  // later launch.
+  // Out of memory leaves the device usable, so the sticky "last error" is cleared here and never met by a later launch.
   (void)cudaGetLastError();
   const Code code = error == cudaErrorMemoryAllocation ? Code::out_of_memory : Code::cuda;
   try {

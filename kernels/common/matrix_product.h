@@ -8,9 +8,8 @@
 namespace scantape {
 
 /// C = op(A) op(B), or C + op(A) op(B) where `accumulate`; op is the transpose where asked. Row-major:
-/// op(A) is [m, k], op(B) is [k, n], C is [m, n]; rows start lda, ldb, ldc elements apart in memory as
-/// stored. Sums run over k in one fixed order that does not depend on m. Any size may be 0; k = 0 gives zero
-/// (or C unchanged).
+/// op(A) is [m, k], op(B) is [k, n], C is [m, n]; rows start lda, ldb, ldc elements apart in memory as stored.
+/// Sums run over k in one fixed order that does not depend on m. Any size may be 0; k = 0 gives zero (or C unchanged).
 struct MatrixProduct {
   DType dtype = DType::f32;
   bool transpose_a = false, transpose_b = false;
@@ -30,8 +29,8 @@ Status matrix_product(const MatrixProduct& product) noexcept;
 }  // namespace cpu
 
 namespace cuda {
-/// A plain cuBLASLt product (host/runtime/matrix_product_cuda.cpp): no split over k, no TF32, no epilogue.
-/// Counts as one kernel launch.
+/// A plain cuBLASLt product (host/runtime/matrix_product_cuda.cpp): no split over k, no TF32, no epilogue. Counts as
+/// one kernel launch.
 Status matrix_product(const MatrixProduct& product, Stream stream) noexcept;
 }  // namespace cuda
 

@@ -1,5 +1,5 @@
-// An op of one's own on the tape, y = x^3 elementwise, and the check of its gradient. Prints the report;
-// exits 1 where the gradient is wrong.
+// An op of one's own on the tape, y = x^3 elementwise, and the check of its gradient. Prints the report; exits 1 where
+// the gradient is wrong.
 #include <cstdio>
 #include <vector>
 
@@ -14,8 +14,8 @@ Variable cube(const Variable& x) {
   std::vector<double> y = x.value().values<double>();
   for (double& value : y) value = value * value * value;
 
-  // record() puts the op on the tape of its inputs, with the function that gives their gradients. Saved
-  // notices when x is changed before backward reads it; the gradient's mode says whether to write or to add.
+  // record() puts the op on the tape of its inputs, with the function that gives their gradients. Saved notices when x
+  // is changed before backward reads it; the gradient's mode says whether to write or to add.
   return autograd::record("cube", {&x}, {Tensor::from(x.shape(), y)}, [x = autograd::Saved(x)](auto& pass) {
     const ConstView value = x.read(pass.op(), "x"), d_y = pass.cotangent(0);
     const Gradient d_x = pass.gradient(0);

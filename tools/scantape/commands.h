@@ -3,8 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <stdexcept>
 
-/// The subcommands of the program, one file each. A callback writes results to stdout and messages to stderr,
-/// and throws: scantape::Error, whose code decides the exit code, or CheckFailed.
+/// The subcommands of the program, one file each. A callback writes results to stdout and messages to stderr, and
+/// throws: scantape::Error, whose code decides the exit code, or CheckFailed.
 namespace scantape::cli {
 
 enum ExitCode : int { kDone = 0, kCheckFailed = 1, kWrongUsage = 2, kBadInput = 3, kSystem = 4 };

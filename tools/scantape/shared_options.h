@@ -18,9 +18,9 @@ struct DeviceOptions {
 void add_options(CLI::App& command, DeviceOptions& options);
 void add_options(CLI::App& command, train::ReadOptions& options);
 
-/// Sets the number of threads and returns the device that is asked for. `auto` takes a GPU where there is
-/// one, else the CPU, and never the emulator; `--use-gpu` wants a GPU. Throws Error: invalid_argument where
-/// the flags contradict each other, cuda where the device is not there.
+/// Sets the number of threads and returns the device that is asked for. `auto` takes a GPU where there is one, else the
+/// CPU, and never the emulator; `--use-gpu` wants a GPU. Throws Error: invalid_argument where the flags contradict each
+/// other, cuda where the device is not there.
 Device choose_device(const DeviceOptions& options);
 
 }  // namespace scantape::cli

@@ -17,12 +17,10 @@ struct ReadOptions {
   bool allow_truncated = false, sort = false;
 };
 
-/// Reads the DBN files of a directory, or one file. Throws Error naming the flag, the file or the bar that is
-/// wrong.
+/// Reads the DBN files of a directory, or one file. Throws Error naming the flag, the file or the bar that is wrong.
 market::BarStore load(const std::string& data_dir, const ReadOptions& options);
 
-/// Everything that a training run depends on besides the bars and the build. The members carry the names of
-/// the flags.
+/// Everything that a training run depends on besides the bars and the build. The members carry the names of the flags.
 struct TrainConfig {
   std::string data_dir, output_dir;
 

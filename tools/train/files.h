@@ -6,8 +6,8 @@
 
 namespace scantape::train {
 
-/// Writes a whole file and syncs it to the disk; throws Error(io) naming the path and the system's reason (a
-/// full disk, say). The file is not to be there before, or is replaced only when the new one is complete.
+/// Writes a whole file and syncs it to the disk; throws Error(io) naming the path and the system's reason (a full
+/// disk, say). The file is not to be there before, or is replaced only when the new one is complete.
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 
 /// Reads a whole file; throws Error(io) naming the path.
@@ -19,8 +19,7 @@ void sync_directory(const std::filesystem::path& directory);
 /// Appends one line and flushes it.
 void append_line(const std::filesystem::path& path, std::string_view line);
 
-/// Points the symbolic link `link` at `target` (relative), by rename: a reader sees the old one or the new
-/// one.
+/// Points the symbolic link `link` at `target` (relative), by rename: a reader sees the old one or the new one.
 void replace_link(const std::filesystem::path& link, const std::filesystem::path& target);
 
 }  // namespace scantape::train

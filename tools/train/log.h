@@ -6,8 +6,8 @@
 
 namespace scantape::train {
 
-/// Says what a run does: lines to stderr and, once it has a file, to the run's log. On a terminal a progress
-/// line stands below them; piped, progress is silent.
+/// Says what a run does: lines to stderr and, once it has a file, to the run's log. On a terminal a progress line stands
+/// below them; piped, progress is silent.
 class Log {
  public:
   explicit Log(bool quiet = false);

@@ -12,8 +12,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Layout: u64 length of the header, the header (JSON, padded with blanks to 8 bytes), then the tensors'
-// bytes. All numbers are little-endian, as is every machine that this project builds for.
+// Layout: u64 length of the header, the header (JSON, padded with blanks to 8 bytes), then the tensors' bytes.
+// All numbers are little-endian, as is every machine that this project builds for.
 constexpr std::size_t kPrefix = 8;
 constexpr std::uint64_t kLongestHeader = 100'000'000;
 constexpr const char* kMetadata = "__metadata__";

@@ -26,9 +26,9 @@ struct Safetensors {
 /// The bytes of a safetensors file: the same tensors give the same bytes. Tensors may be on any device.
 std::string encode_safetensors(const Safetensors& contents);
 
-/// Reads such bytes; `source` names them in errors. Everything is checked before anything is allocated:
-/// throws Error(corrupt_data) saying what was wrong (header length, JSON, dtype, shape, offsets that overlap,
-/// leave a gap or pass the end, a duplicate name).
+/// Reads such bytes; `source` names them in errors. Everything is checked before anything is allocated: throws
+/// Error(corrupt_data) saying what was wrong (header length, JSON, dtype, shape, offsets that overlap, leave a gap or
+/// pass the end, a duplicate name).
 Safetensors decode_safetensors(const std::string& bytes, const std::string& source);
 
 void write_safetensors(const std::filesystem::path& path, const Safetensors& contents);

@@ -25,8 +25,8 @@ struct Score {
   double baseline_loss = 0;  // of predicting zero, on the same positions
 };
 
-/// The one measure of a model on data, for validation and for evaluate. Summed in f64 in the order of the
-/// windows, so it does not depend on the batch size.
+/// The one measure of a model on data, for validation and for evaluate. Summed in f64 in the order of the windows, so
+/// it does not depend on the batch size.
 Score score(const autograd::Lti& model, const market::Dataset& data, std::span<const market::Window> windows,
             std::int64_t batch_size);
 

@@ -281,8 +281,7 @@ MemoryEstimate memory_estimate(const TrainConfig& config, const market::Dataset&
   // Features, target, mask, log return, stamp, close, contract.
   estimate.data = data.rows() * (4 * F + 4 + 4 + 8 + 8 + 8 + 4);
   estimate.parameters = 4 * Lti::parameter_count(lti) * size;
-  // Kept for backward, a position: input, x, and for each layer u, z, x, v, h, statistics; then three of
-  // backward's own.
+  // Kept for backward, a position: input, x, and for each layer u, z, x, v, h, statistics; then three of backward's own.
   estimate.activations =
       config.batch_size * config.sequence_length * (F + E + n * (3 * E + 2 * N + 3) + 5 * E) * size;
   return estimate;

@@ -6,10 +6,9 @@
 namespace scantape {
 
 /// One AdamW step over all parameters of a model, in one launch (an optimiser, not differentiable):
-///   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g^2;  p <- p - lr wd p - (lr / c1) m / (sqrt(v) / sqrt(c2)
-///   + eps),
-/// g the gradient times kClipFactor, t = kSteps (grad_norm has counted this step already), c1 = 1 - b1^t, c2
-/// = 1 - b2^t. Does nothing where kSkip is set.
+///   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g^2;  p <- p - lr wd p - (lr / c1) m / (sqrt(v) / sqrt(c2) + eps),
+/// g the gradient times kClipFactor, t = kSteps (grad_norm has counted this step already), c1 = 1 - b1^t, c2 = 1 - b2^t.
+/// Does nothing where kSkip is set.
 ///
 /// Shapes   parameter, gradient, first_moment, second_moment [n], flat;  control [kStepControls]. The first
 ///          `decayed_elements` of n have weight decay, the rest has none.
@@ -17,8 +16,8 @@ namespace scantape {
 /// Accuracy lr/c1, 1/sqrt(c2), 1-b1, 1-b2 formed in f64, then rounded; decay by fma from the old parameter.
 /// Memory   contiguous; the four do not overlap. No workspace.
 /// Async    enqueues on `stream`; does not synchronise or allocate. Reentrant.
-/// Errors   invalid_argument (shape, dtype, device, layout, overlap, betas outside [0, 1), eps <= 0, decay <
-/// 0), cuda. Source   Loshchilov, Hutter 2019, arXiv:1711.05101.
+/// Errors   invalid_argument (shape, dtype, device, layout, overlap, betas outside [0, 1), eps <= 0, decay < 0), cuda.
+/// Source   Loshchilov, Hutter 2019, arXiv:1711.05101.
 struct AdamW {
   View parameter;
   ConstView gradient;

@@ -4,8 +4,8 @@
 
 namespace scantape {
 
-/// What this thread has had done since it started: kernels launched (matrix products of the vendor's library
-/// count as one each) and ops that ran on the CPU. Differences of two readings prove where work ran.
+/// What this thread has had done since it started: kernels launched (matrix products of the vendor's library count as
+/// one each) and ops that ran on the CPU. Differences of two readings prove where work ran.
 struct Counters {
   std::int64_t kernel_launches = 0;
   std::int64_t cpu_ops = 0;
@@ -16,8 +16,8 @@ Counters counters() noexcept;
 namespace detail {
 Counters& mutable_counters() noexcept;
 
-/// Tests may listen to this thread's launches of our own kernels: the name, and the address that tells apart
-/// what one name is compiled for. Null: nobody listens.
+/// Tests may listen to this thread's launches of our own kernels: the name, and the address that tells apart what one
+/// name is compiled for. Null: nobody listens.
 using LaunchListener = void (*)(const char* name, const void* kernel);
 LaunchListener& launch_listener() noexcept;
 }  // namespace detail

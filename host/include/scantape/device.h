@@ -31,8 +31,8 @@ bool is_available(Device device) noexcept;
 Status allocate(Device device, std::int64_t bytes, void** data) noexcept;
 void deallocate(Device device, void* data) noexcept;
 
-/// Copies between any two devices, in the order of `stream`; waits for nothing unless the host's memory is
-/// involved, then until the copy is complete.
+/// Copies between any two devices, in the order of `stream`; waits for nothing unless the host's memory is involved,
+/// then until the copy is complete.
 Status copy_bytes(Device to, void* destination, Device from, const void* source, std::int64_t bytes,
                   Stream stream = {}) noexcept;
 Status zero_bytes(Device device, void* data, std::int64_t bytes, Stream stream = {}) noexcept;

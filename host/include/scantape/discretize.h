@@ -22,8 +22,7 @@ const char* name(DiscretizeMethod method) noexcept;  // "zoh"
 /// Memory   rows of B, B_bar may be strided. Outputs overlap nothing. No workspace.
 /// Async    enqueues on `stream`; does not synchronise or allocate. dt stays on the device. Reentrant.
 /// Errors   invalid_argument (shape, dtype, device, layout, overlap, unknown method), cuda.
-/// Source   gradient derived in kernels/discretize.cu; Smith, Warrington, Linderman 2023, arXiv:2208.04933
-/// (zoh).
+/// Source   gradient derived in kernels/discretize.cu; Smith, Warrington, Linderman 2023, arXiv:2208.04933 (zoh).
 struct DiscretizeForward {
   ConstView dt, A, B;
   DiscretizeMethod method = DiscretizeMethod::zoh;

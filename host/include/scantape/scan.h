@@ -9,13 +9,11 @@ namespace scantape {
 /// Shapes   b, h [B, L, C];  a [C] (constant) or [B, L, C] (varying);  h0, final_state [B, C], both optional
 ///          (h0 absent: zeros).  L >= 1. final_state is h_L.
 /// Dtypes   f32 or f64, all equal.
-/// Accuracy the monoid (a2, b2) o (a1, b1) = (a2 a1, a2 b1 + b2); never a division by a. CPU: step by step.
-/// CUDA:
-///          chunks of time per thread, joined by a scan over chunks. A product of decays above 1 inside a
-///          chunk may overflow where the step by step form does not.
+/// Accuracy the monoid (a2, b2) o (a1, b1) = (a2 a1, a2 b1 + b2); never a division by a. CPU: step by step. CUDA:
+///          chunks of time per thread, joined by a scan over chunks. A product of decays above 1 inside a chunk may
+///          overflow where the step by step form does not.
 /// Memory   [B, L, C] tensors may have strided rows; the rest is contiguous. Outputs overlap nothing.
-/// Async    enqueues on `stream`; does not synchronise or allocate; a sequence's bits depend on that sequence
-/// alone.
+/// Async    enqueues on `stream`; does not synchronise or allocate; a sequence's bits depend on that sequence alone.
 ///          Reentrant.
 /// Errors   invalid_argument (shape, dtype, device, layout, overlap, L = 0), cuda.
 /// Source   Blelloch 1990, "Prefix sums and their applications"; Martin, Cundy 2018, arXiv:1709.04057.
@@ -29,8 +27,7 @@ struct ScanForward {
 ///   g_t = d_h_t + a_{t+1} g_{t+1},  g_L = d_h_L + d_final_state;
 ///   d_b_t = g_t;  d_a_t = g_t h_{t-1} (summed over B and L where a is constant);  d_h0 = a_1 g_1.
 ///
-/// Shapes   d_h as h, d_final_state as final_state: each may be absent (zero);  d_a, d_b, d_h0 as a, b, h0.
-/// d_h0 may be
+/// Shapes   d_h as h, d_final_state as final_state: each may be absent (zero);  d_a, d_b, d_h0 as a, b, h0. d_h0 may be
 ///          asked for when h0 is absent: it is then the gradient at zero.
 /// Memory   CUDA: workspace for the partial sums of a constant d_a, [B, C], by scan_backward_workspace.
 struct ScanBackward : ScanForward {

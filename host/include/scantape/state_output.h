@@ -13,10 +13,10 @@ const char* name(Activation activation) noexcept;  // "silu"
 ///
 /// Shapes   z, u, residual, out [..., E];  D [E].
 /// Dtypes   f32 or f64, all equal.
-/// Memory   rows may be strided; out may be z or residual itself, any other overlap is an error. No workspace
-/// forward. Async    enqueues on `stream`; does not synchronise or allocate. Reentrant. Errors
-/// invalid_argument (shape, dtype, device, layout, overlap), cuda. Source   gradient derived in
-/// kernels/state_output.cu.
+/// Memory   rows may be strided; out may be z or residual itself, any other overlap is an error. No workspace forward.
+/// Async    enqueues on `stream`; does not synchronise or allocate. Reentrant.
+/// Errors   invalid_argument (shape, dtype, device, layout, overlap), cuda.
+/// Source   gradient derived in kernels/state_output.cu.
 struct StateOutputForward {
   ConstView z, u, D, residual;
   Activation activation = Activation::silu;

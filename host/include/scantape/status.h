@@ -11,8 +11,8 @@ enum class Code { ok, invalid_argument, unsupported, out_of_memory, cuda, io, co
 /// The name of a code as it stands in messages and JSON, e.g. "invalid_argument".
 const char* name(Code code) noexcept;
 
-/// The outcome of an op: a code and, where it failed, one sentence that names the op, the argument, what it
-/// got and what it wants. Functions of the kernel library return it and never throw, print, abort or exit.
+/// The outcome of an op: a code and, where it failed, one sentence that names the op, the argument, what it got and
+/// what it wants. Functions of the kernel library return it and never throw, print, abort or exit.
 class [[nodiscard]] Status {
  public:
   Status() noexcept = default;  // success

@@ -2,8 +2,8 @@
 
 namespace scantape {
 
-/// The scalars that steer one optimiser step. They live on the device as a tensor [kStepControls] of f64, so
-/// that a whole training step runs, and can be captured, without reading anything back.
+/// The scalars that steer one optimiser step. They live on the device as a tensor [kStepControls] of f64, so that a
+/// whole training step runs, and can be captured, without reading anything back.
 enum StepControl : int {
   kLearningRate,   ///< set by the caller before the step
   kMaxNorm,        ///< set by the caller: gradients are clipped to this norm; 0 or inf: no clipping

@@ -10,8 +10,8 @@
 
 namespace scantape {
 
-/// A dense or strided tensor that shares ownership of its memory. Copying a Tensor copies the handle.
-/// Functions throw Error (out_of_memory, cuda, invalid_argument). Not thread-safe for writers of one storage.
+/// A dense or strided tensor that shares ownership of its memory. Copying a Tensor copies the handle. Functions throw
+/// Error (out_of_memory, cuda, invalid_argument). Not thread-safe for writers of one storage.
 class Tensor {
  public:
   Tensor() noexcept = default;  // absent

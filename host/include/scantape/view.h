@@ -64,8 +64,8 @@ class Shape {
 
 std::string name(const Shape& shape);  // "[32, 60, 512]"
 
-/// A tensor that somebody else owns: address, type, place, sizes and strides (in elements). A default-made
-/// view is absent: the way to leave an optional argument out.
+/// A tensor that somebody else owns: address, type, place, sizes and strides (in elements). A default-made view is
+/// absent: the way to leave an optional argument out.
 struct ConstView {
   const void* data = nullptr;
   DType dtype = DType::f32;
@@ -97,16 +97,15 @@ struct View : ConstView {
   }
 };
 
-/// A tensor seen as rows: its leading dimensions flattened to `count` rows of `length` contiguous elements
-/// that start `stride` elements apart.
+/// A tensor seen as rows: its leading dimensions flattened to `count` rows of `length` contiguous elements that start
+/// `stride` elements apart.
 struct Rows {
   std::int64_t count = 0;
   std::int64_t length = 0;
   std::int64_t stride = 0;
 };
 
-/// True where the view can be seen as rows with one stride; ops accept exactly these. A scalar is one row of
-/// one.
+/// True where the view can be seen as rows with one stride; ops accept exactly these. A scalar is one row of one.
 bool as_rows(const ConstView& view, Rows* rows) noexcept;
 bool is_contiguous(const ConstView& view) noexcept;
 

@@ -34,22 +34,19 @@ struct GradcheckReport {
 /// The function under test: variables in, variables out, through recorded ops.
 using DifferentiableFunction = std::function<std::vector<Variable>(const std::vector<Variable>&)>;
 
-/// Compares the gradients of `function` by the tape with central differences in f64, for every element of
-/// every input: the full Jacobian where outputs x inputs is small, else the product with a random cotangent.
-/// Also checks that a zero cotangent gives exactly zero, that two runs give the same bits, and each
-/// gradient's shape and dtype.
+/// Compares the gradients of `function` by the tape with central differences in f64, for every element of every input:
+/// the full Jacobian where outputs x inputs is small, else the product with a random cotangent. Also checks that a zero
+/// cotangent gives exactly zero, that two runs give the same bits, and each gradient's shape and dtype.
 ///
-/// Errors   Error(invalid_argument) for inputs that are not f64 or have no elements. A gradient that is all
-/// zero by
-///          finite differences fails its row unless it is listed in zero_gradients: such a check would see
-///          nothing.
+/// Errors   Error(invalid_argument) for inputs that are not f64 or have no elements. A gradient that is all zero by
+///          finite differences fails its row unless it is listed in zero_gradients: such a check would see nothing.
 /// Accuracy an element's error is |analytic - numeric| / (|numeric| + RMS of its slice); NaN fails.
 GradcheckReport gradcheck(const DifferentiableFunction& function, const std::vector<Tensor>& inputs,
                           const GradcheckOptions& options = {});
 
-/// Largest |got - want| / (|want| + RMS of its slice) over all elements; a slice is all elements with one
-/// index on the last axis (the whole tensor for rank 0 and 1), its RMS at least `floor` times that of the
-/// whole tensor. NaN anywhere gives NaN, so write  if (!(error <= tolerance)) fail.
+/// Largest |got - want| / (|want| + RMS of its slice) over all elements; a slice is all elements with one index on the
+/// last axis (the whole tensor for rank 0 and 1), its RMS at least `floor` times that of the whole tensor. NaN anywhere
+/// gives NaN, so write  if (!(error <= tolerance)) fail.
 double slice_error(const std::vector<double>& got, const std::vector<double>& want, const Shape& shape,
                    double floor = 1e-6);
 

@@ -21,14 +21,13 @@ struct LtiConfig {
 
 /// A linear time-invariant state space model, layers of
 ///   u = layer_norm(x);  h_t = A_bar h_{t-1} + B_bar u_t;  x <- x + act(C h_t + D * u_t)
-/// between an input projection F -> E and a final layer norm and output projection E -> 1. A is diagonal, its
-/// step dt = softplus(delta) is learned for each state.
+/// between an input projection F -> E and a final layer norm and output projection E -> 1. A is diagonal, its step
+/// dt = softplus(delta) is learned for each state.
 ///
 /// Shapes   x [B, L, F] -> [B, L, 1].
 /// Dtypes   one for the whole model, f32 or f64; input of another is an error.
 /// Init     A uniform in [-1, -0.5]; dt log-uniform in [1e-3, 0.1]; B, C and projections normal with variance
-///          1 / fan_in (output projection: a ten-thousandth of it); D = 1; biases 0. Reproducible from the
-///          seed.
+///          1 / fan_in (output projection: a ten-thousandth of it); D = 1; biases 0. Reproducible from the seed.
 /// Decay    on the weights of projections and on B and C; none on norms, biases, A, delta, D.
 /// Source   Gu, Goel, Re 2021, arXiv:2111.00396; Smith, Warrington, Linderman 2023, arXiv:2208.04933.
 class Lti {

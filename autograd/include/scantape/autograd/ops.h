@@ -5,8 +5,8 @@
 #include "scantape/state_output.h"
 
 /// The differentiable ops on variables. Shapes, dtypes, limits and errors are those of the op's contract in
-/// scantape/<op>.h; failures are thrown as Error. Each records itself on the tape of its inputs; with
-/// constants alone it computes the same bits and records nothing.
+/// scantape/<op>.h; failures are thrown as Error. Each records itself on the tape of its inputs; with constants alone
+/// it computes the same bits and records nothing.
 namespace scantape::autograd {
 
 Variable projection(const Variable& x, const Variable& weight, const Variable& bias = {});

@@ -10,8 +10,8 @@ struct AdamWOptions {
   double max_norm = 1.0;  ///< gradients are clipped to this norm over all parameters; 0: no clipping
 };
 
-/// AdamW with clipping over all parameters of a model. A step whose loss or gradients are not finite is
-/// skipped and counted. Nothing is read back from the device but by report().
+/// AdamW with clipping over all parameters of a model. A step whose loss or gradients are not finite is skipped and
+/// counted. Nothing is read back from the device but by report().
 class AdamWOptimizer {
  public:
   AdamWOptimizer(Parameters& parameters, const AdamWOptions& options);
@@ -38,8 +38,7 @@ class AdamWOptimizer {
   Tensor first_moment_, second_moment_, control_;
 };
 
-/// Linear warm-up to `peak` over `warmup` steps, then half a cosine down to `floor` at step `total`; t counts
-/// from 1.
+/// Linear warm-up to `peak` over `warmup` steps, then half a cosine down to `floor` at step `total`; t counts from 1.
 struct CosineSchedule {
   double peak = 1e-3, floor = 0;
   std::int64_t warmup = 0, total = 1;

@@ -8,8 +8,7 @@
 
 namespace scantape::autograd {
 
-/// A generator of random numbers that gives the same ones on every machine: SplitMix64, Box-Muller for
-/// normals.
+/// A generator of random numbers that gives the same ones on every machine: SplitMix64, Box-Muller for normals.
 class Random {
  public:
   explicit Random(std::uint64_t seed) noexcept : state_(seed) {}
@@ -23,9 +22,8 @@ class Random {
   std::uint64_t state_;
 };
 
-/// The parameters of a model in one flat tensor, their gradients in another, so that the optimiser works in
-/// one launch. Those with weight decay come first. Each parameter starts at a multiple of 16 bytes; the
-/// padding stays zero.
+/// The parameters of a model in one flat tensor, their gradients in another, so that the optimiser works in one launch.
+/// Those with weight decay come first. Each parameter starts at a multiple of 16 bytes; the padding stays zero.
 class Parameters {
  public:
   struct Entry {
@@ -52,8 +50,7 @@ class Parameters {
   Tensor& values() noexcept { return values_; }  ///< flat, padding included
   Tensor& gradients() noexcept { return gradients_; }
 
-  /// The parameter as a leaf of `tape`, its gradient written into gradient(index); a constant where tape is
-  /// null.
+  /// The parameter as a leaf of `tape`, its gradient written into gradient(index); a constant where tape is null.
   Variable on(Tape* tape, int index, WriteMode mode = WriteMode::overwrite) const;
 
   /// A view of parameter `index` in a tensor laid out as values(): the optimiser's moments, say.

@@ -27,12 +27,11 @@ class Saved {
   std::uint64_t version_ = 0;
 };
 
-/// Records ops in the order in which they ran and runs their backwards in the reverse order: one loop, no
-/// recursion.
+/// Records ops in the order in which they ran and runs their backwards in the reverse order: one loop, no recursion.
 ///
-/// Each gradient is written by its first writer and added to by later ones inside the op's kernel. What an op
-/// saved is released as the loop passes it, unless `retain`. Gradients of inner variables are freed when
-/// their op has run. One tape serves one thread; tapes are independent of each other.
+/// Each gradient is written by its first writer and added to by later ones inside the op's kernel. What an op saved is
+/// released as the loop passes it, unless `retain`. Gradients of inner variables are freed when their op has run.
+/// One tape serves one thread; tapes are independent of each other.
 class Tape {
  public:
   /// The backward of one op: fills the gradients that `pass` wants.
@@ -42,9 +41,9 @@ class Tape {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  /// A variable whose gradient is wanted. With a `gradient` tensor (shape, dtype, device of the value)
-  /// backward writes there: overwriting it, or adding to it where `mode` is accumulate. A leaf that no
-  /// gradient reaches gets zeros (overwrite) or is left as it is (accumulate).
+  /// A variable whose gradient is wanted. With a `gradient` tensor (shape, dtype, device of the value) backward writes
+  /// there: overwriting it, or adding to it where `mode` is accumulate. A leaf that no gradient reaches gets zeros
+  /// (overwrite) or is left as it is (accumulate).
   Variable leaf(const Tensor& value);
   Variable leaf(const Tensor& value, const Tensor& gradient, WriteMode mode = WriteMode::overwrite);
 
@@ -53,9 +52,8 @@ class Tape {
     Tensor cotangent;
   };
 
-  /// Runs backward from a variable of one element with cotangent 1, or from several with their own
-  /// cotangents. Errors   Error(invalid_argument): nothing recorded, a second run without `retain` before, a
-  /// cotangent whose shape,
+  /// Runs backward from a variable of one element with cotangent 1, or from several with their own cotangents.
+  /// Errors   Error(invalid_argument): nothing recorded, a second run without `retain` before, a cotangent whose shape,
   ///          dtype or device is not its variable's, a saved tensor changed in place.
   void backward(const Variable& loss, bool retain = false);
   void backward(const std::vector<Seed>& seeds, bool retain = false);
@@ -105,8 +103,7 @@ class BackwardPass {
  public:
   const char* op() const noexcept { return node_.op; }
 
-  /// The cotangent of output i, in the order of recording; absent where no gradient reached it (it means
-  /// zero).
+  /// The cotangent of output i, in the order of recording; absent where no gradient reached it (it means zero).
   ConstView cotangent(int output) const;
   /// Where the gradient of input i goes and how; skip where it is not wanted.
   Gradient gradient(int input);
@@ -129,8 +126,7 @@ class BackwardPass {
       active_;  // inputs whose gradient this call still owes; a variable given twice is served in two
 };
 
-/// Runs an op's function on `device` with a workspace of the size that it asks for; throws Error where it
-/// fails.
+/// Runs an op's function on `device` with a workspace of the size that it asks for; throws Error where it fails.
 template <class Args>
 void call_op(Device device, Status (*function)(const Args&, Stream) noexcept,
              std::int64_t (*workspace)(const Args&) noexcept, Args& args) {
@@ -149,8 +145,8 @@ void BackwardPass::call(Status (*function)(const Args&, Stream) noexcept,
   call_op(device(), function, workspace, args);
 }
 
-/// Puts an op on the tape of its inputs, or on none where all are constants. The op has run already:
-/// recording changes no bits. Inputs on two tapes are an error that names the op.
+/// Puts an op on the tape of its inputs, or on none where all are constants. The op has run already: recording changes
+/// no bits. Inputs on two tapes are an error that names the op.
 std::vector<Variable> record(const char* op, const std::vector<const Variable*>& inputs,
                              const std::vector<Tensor>& outputs, Tape::Backward backward);
 

@@ -9,8 +9,8 @@ namespace scantape::autograd {
 
 class Tape;
 
-/// A tensor that an op takes or gives. Made from a Tensor it is a constant; made by Tape::leaf or by an op
-/// with an input on a tape it is recorded there. A handle: copying it copies no values.
+/// A tensor that an op takes or gives. Made from a Tensor it is a constant; made by Tape::leaf or by an op with an
+/// input on a tape it is recorded there. A handle: copying it copies no values.
 class Variable {
  public:
   Variable() noexcept = default;                                 // absent: leaves an optional argument out
