@@ -330,6 +330,9 @@ TEST(Dataset, TooFewBarsAndWrongOptions) {
                     {"60 bars", "--sequence-length"}));
   EXPECT_TRUE(fails([] { Dataset(store_of(random_bars(61)), options_of(60)); }, Code::corrupt_data,
                     {"training", "part"}));
+  // One window behind the warm-up: its part is empty, which is what there is to say.
+  EXPECT_TRUE(fails([] { Dataset(store_of(random_bars(301)), options_of(60, false)); }, Code::corrupt_data,
+                    {"too few bars", "training part", "--sequence-length"}));
   EXPECT_TRUE(fails([] { Dataset(store_of(random_bars(290)), options_of(60, false)); }, Code::corrupt_data,
                     {"240", "warm up"}));
   const auto wrong = [](auto change) {
@@ -339,6 +342,7 @@ TEST(Dataset, TooFewBarsAndWrongOptions) {
   };
   EXPECT_FALSE(wrong([](DatasetOptions&) {}));
   EXPECT_TRUE(wrong([](DatasetOptions& o) { o.sequence_length = 0; }));
+  EXPECT_TRUE(wrong([](DatasetOptions& o) { o.burn_in = -2; }));
   EXPECT_TRUE(wrong([](DatasetOptions& o) { o.stride = -1; }));
   EXPECT_TRUE(wrong([](DatasetOptions& o) { o.burn_in = 10; }));
   EXPECT_TRUE(wrong([](DatasetOptions& o) { o.max_gap = 0; }));
@@ -347,6 +351,27 @@ TEST(Dataset, TooFewBarsAndWrongOptions) {
   for (int n = 0; n < 500; ++n) flat[n].ts_event = kStart + minutes(n);
   EXPECT_TRUE(fails([&] { Dataset(store_of(flat), options_of(10)); }, Code::corrupt_data,
                     {"no return other than 0"}));
+}
+
+TEST(Dataset, LengthsBeyondAnyFileAreRefused) {
+  for (const int64_t value : {INT64_MAX, INT64_MAX - 200, (int64_t{1} << 31) + 1}) {
+    for (const auto& [member, flag] :
+         {std::pair(&DatasetOptions::sequence_length, "--sequence-length"),
+          std::pair(&DatasetOptions::stride, "--stride"), std::pair(&DatasetOptions::burn_in, "--burn-in")}) {
+      DatasetOptions options = options_of(10);
+      options.*member = value;
+      EXPECT_TRUE(
+          fails([&] { Dataset(store_of(random_bars(500)), options); }, Code::invalid_argument,
+                {flag, std::to_string(value), flag == std::string("--burn-in") ? "9" : "2147483648"}));
+    }
+  }
+  DatasetOptions longest = options_of(kMaxLength);
+  EXPECT_TRUE(
+      fails([&] { Dataset(store_of(random_bars(500)), longest); }, Code::corrupt_data, {"2147483648 bars"}));
+  DatasetOptions widest = options_of(10);
+  widest.stride = kMaxLength;
+  widest.split = {50, 50};
+  EXPECT_EQ(Dataset(store_of(random_bars(1000, 1, 100)), widest).plan().counts.windows, 10);
 }
 
 // ---- Features
@@ -686,6 +711,67 @@ TEST(Fitted, ATrainedModelMeetsTheSameAndNewBars) {
   other = trained.fitted();
   other.cadence = Cadence::hour;
   EXPECT_TRUE(fails([&] { Dataset(store_of(bars), other); }, Code::corrupt_data, {"1h", "1m"}));
+}
+
+TEST(Fitted, BarsBeforeTheTrainingDataAreNotInSample) {
+  const std::vector<Bar> bars = random_bars(2000, 4, 500);
+  const Dataset trained(store_of(std::vector<Bar>(bars.begin() + 600, bars.begin() + 1800)), options_of(20));
+  EXPECT_EQ(trained.fitted().data_begin, bars[600].ts_event);
+  EXPECT_TRUE(trained.scoring_windows(Part::before).empty());
+  EXPECT_EQ(trained.plan().counts.before, 0);
+  const Dataset all(store_of(bars), trained.fitted());
+  EXPECT_EQ(all.part_of(bars[599].ts_event), Part::before);
+  EXPECT_EQ(all.part_of(bars[600].ts_event), Part::train);
+  EXPECT_STREQ(name(Part::before), "before");
+  EXPECT_EQ(all.range(Part::train).begin, bars[600].ts_event);
+  for (const Part part : kParts) {
+    const std::vector<Window> windows = all.scoring_windows(part);
+    EXPECT_FALSE(windows.empty() && part != Part::test) << name(part);
+    for (const Window& window : windows) {
+      EXPECT_EQ(all.part_of(bars[window.first_bar].ts_event), part);
+      EXPECT_EQ(all.part_of(bars[window.first_bar + 20].ts_event), part) << "the label's bar, too";
+    }
+  }
+  for (const Window& window : all.training_windows(0, 1)) EXPECT_GE(window.first_bar, 600);
+  // Stretches [0, 500) and [500, 1000) hold bars before row 600: 480 windows, and 100 rows with 80.
+  EXPECT_EQ(all.plan().counts.before, 560);
+  EXPECT_EQ(all.plan().counts.train, trained.plan().counts.train);
+}
+
+TEST(Fitted, EachFieldOfARecordIsChecked) {
+  const std::vector<Bar> bars = random_bars(1000);
+  DatasetOptions options = options_of(20);
+  options.split = {60, 20, 20};
+  const Fitted good = Dataset(store_of(bars), options).fitted();
+  const auto refused = [&](const char* what, auto change) {
+    Fitted bad = good;
+    change(bad);
+    EXPECT_TRUE(fails([&] { Dataset(store_of(bars), bad); }, Code::corrupt_data, {what}));
+  };
+  EXPECT_EQ(caught([&] { Dataset(store_of(bars), good); }).code, Code::ok);
+  for (const int64_t length : {int64_t{0}, int64_t{-5}, INT64_MAX, (int64_t{1} << 31) + 1})
+    refused("sequence_length", [&](Fitted& f) { f.sequence_length = length; });
+  for (const int64_t burn_in : {int64_t{-1}, int64_t{20}, INT64_MAX, INT64_MIN})
+    refused("burn_in", [&](Fitted& f) { f.burn_in = burn_in; });
+  for (const int64_t gap : {int64_t{0}, int64_t{-1}}) refused("max_gap", [&](Fitted& f) { f.max_gap = gap; });
+  for (const double bad : {0.0, -1.0, double{NAN}, double{INFINITY}}) {
+    refused("target_scale", [&](Fitted& f) { f.target_scale = bad; });
+    refused("clip", [&](Fitted& f) { f.scaler.clip = bad; });
+  }
+  for (const double bad : {double{NAN}, double{INFINITY}}) {
+    refused("mean that", [&](Fitted& f) { f.scaler.mean[3] = bad; });
+    refused("deviation", [&](Fitted& f) { f.scaler.std[3] = bad; });
+  }
+  refused("deviation", [](Fitted& f) { f.scaler.std[21] = -1; });
+  refused("21 means", [](Fitted& f) { f.scaler.mean.pop_back(); });
+  refused("names", [](Fitted& f) { std::swap(f.features.names[0], f.features.names[1]); });
+  refused("0 cuts", [](Fitted& f) { f.cuts.clear(); });
+  refused("3 cuts", [](Fitted& f) { f.cuts.push_back(f.cuts.back() + 1); });
+  refused("cuts", [](Fitted& f) { std::swap(f.cuts[0], f.cuts[1]); });
+  refused("cuts", [](Fitted& f) { f.cuts[1] = f.cuts[0]; });
+  refused("data_end", [](Fitted& f) { f.data_end = f.cuts[1] - 1; });
+  refused("data_begin", [](Fitted& f) { f.data_begin = f.cuts[0] + 1; });
+  refused("symbol", [](Fitted& f) { f.symbol.clear(); });
 }
 
 // ---- Leaks

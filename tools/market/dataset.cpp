@@ -95,19 +95,77 @@ std::vector<uint64_t> stamps_of(const Contract& contract) {
 }
 
 void check(const DatasetOptions& options) {
-  if (options.sequence_length < 1)
-    fail_usage(fmt::format("sequence length is {}; wants at least 1", options.sequence_length));
-  if (options.stride < 0)
-    fail_usage(fmt::format("stride is {}; wants at least 1, or none for the default", options.stride));
-  if (options.burn_in >= options.sequence_length)
-    fail_usage(fmt::format("burn-in is {} positions; wants fewer than the sequence length {}",
-                           options.burn_in, options.sequence_length));
+  if (options.sequence_length < 1 || options.sequence_length > kMaxLength)
+    fail_usage(fmt::format("--sequence-length is {}; wants 1 to {}", options.sequence_length, kMaxLength));
+  if (options.stride < 0 || options.stride > kMaxLength)
+    fail_usage(
+        fmt::format("--stride is {}; wants 1 to {}, or 0 for the default", options.stride, kMaxLength));
+  if (options.burn_in < -1 || options.burn_in >= options.sequence_length)
+    fail_usage(fmt::format(
+        "--burn-in is {}; wants 0 to {}, fewer than the sequence length, or -1 for a quarter of it",
+        options.burn_in, options.sequence_length - 1));
   if (options.max_gap && *options.max_gap < 1)
     fail_usage("the longest gap inside a stretch has to be positive");
   int sum = 0;
   for (const int part : options.split) sum += part > 0 ? part : 1000;
   if (sum != 100 || options.split.size() < 2 || options.split.size() > 3)
     fail_usage("split wants two or three positive percentages that add up to 100");
+}
+
+/// True where all are finite.
+bool finite(std::span<const double> values) {
+  return std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
+}
+
+void check_scaler(const Scaler& scaler) {
+  const size_t width = static_cast<size_t>(kFeatureCount);
+  if (scaler.mean.size() != width || scaler.std.size() != width)
+    fail_data(fmt::format("the model's scaler has {} means and {} deviations; wants {} each",
+                          scaler.mean.size(), scaler.std.size(), width));
+  if (!finite(scaler.mean)) fail_data("the model's scaler has a mean that is not finite");
+  if (!finite(scaler.std) || *std::min_element(scaler.std.begin(), scaler.std.end()) < 0)
+    fail_data("the model's scaler has a deviation that is negative or not finite");
+  if (!(scaler.clip > 0) || !std::isfinite(scaler.clip))
+    fail_data(fmt::format("the model's scaler has the clip {}; wants a finite number above 0", scaler.clip));
+}
+
+/// Times in a model's record: data_begin <= first cut < second cut <= data_end.
+void check_times(const Fitted& fitted) {
+  const std::vector<uint64_t>& cuts = fitted.cuts;
+  if (cuts.empty() || cuts.size() > 2)
+    fail_data(fmt::format("the model's record has {} cuts; wants 1 or 2", cuts.size()));
+  if (cuts.size() == 2 && cuts[0] >= cuts[1])
+    fail_data(fmt::format("the model's cuts {} and {} do not ascend", cuts[0], cuts[1]));
+  if (fitted.data_begin > cuts[0])
+    fail_data(
+        fmt::format("the model's data_begin {} lies behind its first cut {}", fitted.data_begin, cuts[0]));
+  if (fitted.data_end < cuts.back())
+    fail_data(
+        fmt::format("the model's data_end {} lies before its last cut {}", fitted.data_end, cuts.back()));
+}
+
+/// A checkpoint is a file, and no file is believed.
+void check(const Fitted& fitted) {
+  if (fitted.features.version != feature_schema().version)
+    fail_data(
+        fmt::format("the model was trained on version {} of the features, this program makes version {}",
+                    fitted.features.version, feature_schema().version));
+  if (fitted.features != feature_schema())
+    fail_data("the model's features have other names or another order than those of their version");
+  check_scaler(fitted.scaler);
+  if (!(fitted.target_scale > 0) || !std::isfinite(fitted.target_scale))
+    fail_data(
+        fmt::format("the model's target_scale is {}; wants a finite number above 0", fitted.target_scale));
+  if (fitted.sequence_length < 1 || fitted.sequence_length > kMaxLength)
+    fail_data(
+        fmt::format("the model's sequence_length is {}; wants 1 to {}", fitted.sequence_length, kMaxLength));
+  if (fitted.burn_in < 0 || fitted.burn_in >= fitted.sequence_length)
+    fail_data(fmt::format("the model's burn_in is {}; wants 0 to {}, fewer than its sequence_length",
+                          fitted.burn_in, fitted.sequence_length - 1));
+  if (fitted.max_gap < 1)
+    fail_data(fmt::format("the model's max_gap is {} ns; wants more than 0", fitted.max_gap));
+  if (fitted.symbol.empty()) fail_data("the model's symbol is missing");
+  check_times(fitted);
 }
 
 /// Contracts that options name, else all outrights.
@@ -160,6 +218,8 @@ Target target_from_name(const std::string& text) {
 
 const char* name(Part part) {
   switch (part) {
+    case Part::before:
+      return "before";
     case Part::train:
       return "train";
     case Part::validation:
@@ -191,25 +251,17 @@ Dataset::Dataset(BarStore store, const DatasetOptions& options) {
   choose(store, options);
   take_contracts(store);
   make_columns();
-  fit();
-  make_targets();
+  const auto [first, last] = std::minmax_element(ts_.begin(), ts_.end());
+  fitted_.data_begin = *first;
+  fitted_.data_end = *last + 1;
   report();
   check_trainable();
+  fit();
+  make_targets();
 }
 
 Dataset::Dataset(BarStore store, const Fitted& fitted, const std::string& symbol) : fitted_(fitted) {
-  if (fitted.cuts.empty() || !(fitted.target_scale > 0) || fitted.sequence_length < 1)
-    fail_data(
-        "the model's record of its training data is not whole: cuts, target scale or sequence length are "
-        "missing");
-  if (fitted.features != feature_schema())
-    fail_data(
-        fmt::format("the model was trained on version {} of the features, this program makes version {}",
-                    fitted.features.version, feature_schema().version));
-  const size_t width = static_cast<size_t>(kFeatureCount);
-  if (fitted.scaler.mean.size() != width || fitted.scaler.std.size() != width)
-    fail_data(fmt::format("the model's scaler has {} means and {} deviations; wants {} each",
-                          fitted.scaler.mean.size(), fitted.scaler.std.size(), width));
+  check(fitted);
   if (fitted.cadence != store.cadence)
     fail_data(fmt::format("the model was trained on bars of {}, the data has bars of {}",
                           market::name(fitted.cadence), market::name(store.cadence)));
@@ -221,9 +273,9 @@ Dataset::Dataset(BarStore store, const Fitted& fitted, const std::string& symbol
   plan_.symbol_reason = symbol.empty() ? "as the model was trained" : "as asked for";
   take_contracts(store);
   make_columns();
+  report();
   fitted_.scaler.apply(features_);
   make_targets();
-  report();
 }
 
 /// Steps 1 to 3: candidates, one cut for all of them, and the symbol.
@@ -312,6 +364,7 @@ void Dataset::make_columns() {
     bars = {};
   }
   log_return_.assign(ts_.size(), kNaN);
+  mask_.assign(ts_.size(), 0);
   for (const Stretch& stretch : stretches_) {
     for (int64_t row = stretch.begin; row + 1 < stretch.end; ++row) {
       const LogRatio ratio = log_ratio(close_[row + 1], close_[row]);
@@ -319,6 +372,7 @@ void Dataset::make_columns() {
         ++plan_.missing_labels;
       } else {
         log_return_[row] = ratio.value;
+        mask_[row] = 1;
       }
     }
   }
@@ -344,21 +398,18 @@ void Dataset::fit() {
     fail_data(fmt::format(
         "the training part of '{}' has no return other than 0 ({} labels); there is nothing to learn",
         fitted_.symbol, count));
-  fitted_.data_end = *std::max_element(ts_.begin(), ts_.end()) + 1;
 }
 
 void Dataset::make_targets() {
+  plan_.target_scale = fitted_.target_scale;
   targets_.resize(ts_.size());
-  mask_.resize(ts_.size());
-  for (size_t row = 0; row < ts_.size(); ++row) {
+  for (size_t row = 0; row < ts_.size(); ++row)
     targets_[row] = static_cast<float>(log_return_[row] / fitted_.target_scale);
-    mask_[row] = std::isnan(targets_[row]) ? 0.0f : 1.0f;
-  }
 }
 
 WindowCounts Dataset::count(std::span<const uint64_t> cuts, bool whole) const {
-  const TimeRange parts[4] = {range(Part::train, cuts), range(Part::validation, cuts),
-                              range(Part::test, cuts), range(Part::fresh, cuts)};
+  TimeRange parts[std::size(kParts)];
+  for (size_t i = 0; i < std::size(kParts); ++i) parts[i] = range(kParts[i], cuts);
   return count_windows(stretches_, ts_, sequence_length(), plan_.stride, parts, whole);
 }
 
@@ -369,7 +420,6 @@ void Dataset::report() {
   for (const Stretch& stretch : stretches_) plan_.warm_up_bars += stretch.usable - stretch.begin;
   plan_.sequence_length = sequence_length();
   plan_.cuts = fitted_.cuts;
-  plan_.target_scale = fitted_.target_scale;
   plan_.counts = count(fitted_.cuts, false);
   plan_.counts_with_warm_up = count(whole_cuts_, true);
   const std::vector<Window> validation = validation_windows();
@@ -383,17 +433,20 @@ void Dataset::check_trainable() const {
                      : plan_.validation_positions == 0 ? "validation"
                                                        : nullptr;
   if (!part) return;
-  fail_data(fmt::format(
-      "the {} part of '{}' has no stretch of {} bars and a label (the cut is at {}); wants more data, "
-      "another --symbol or a shorter --sequence-length",
-      part, fitted_.symbol, sequence_length(), format_time(fitted_.cuts[0])));
+  fail_data(
+      fmt::format("too few bars: the {} part of '{}' has no stretch of {} bars and a label (the cut is at "
+                  "{}); wants more data, "
+                  "another --symbol or a shorter --sequence-length",
+                  part, fitted_.symbol, sequence_length(), format_time(fitted_.cuts[0])));
 }
 
 TimeRange Dataset::range(Part part, std::span<const uint64_t> cuts) const {
-  const uint64_t end = fitted_.data_end > 0 ? fitted_.data_end : TimeRange().end;
+  const uint64_t end = fitted_.data_end;
   switch (part) {
+    case Part::before:
+      return {0, fitted_.data_begin};
     case Part::train:
-      return {0, cuts[0]};
+      return {fitted_.data_begin, cuts[0]};
     case Part::validation:
       return {cuts[0], cuts.size() > 1 ? cuts[1] : end};
     case Part::test:
@@ -405,7 +458,7 @@ TimeRange Dataset::range(Part part, std::span<const uint64_t> cuts) const {
 }
 
 Part Dataset::part_of(uint64_t ts) const {
-  for (const Part part : {Part::train, Part::validation, Part::test})
+  for (const Part part : {Part::before, Part::train, Part::validation, Part::test})
     if (const TimeRange time = range(part); ts >= time.begin && ts < time.end) return part;
   return Part::fresh;
 }

@@ -17,10 +17,10 @@ enum class Target { seq_return, next_return };
 const char* name(Target target);
 Target target_from_name(const std::string& text);  // throws invalid_argument
 
-/// The parts in time order. `fresh` is what came after the data that a model was trained with ("new" in
-/// reports).
-enum class Part { train, validation, test, fresh };
-inline constexpr Part kParts[] = {Part::train, Part::validation, Part::test, Part::fresh};
+/// The parts in time order. `before` and `fresh` are what came before and after the data that a model was trained
+/// with (the latter "new" in reports).
+enum class Part { before, train, validation, test, fresh };
+inline constexpr Part kParts[] = {Part::before, Part::train, Part::validation, Part::test, Part::fresh};
 const char* name(Part part);
 
 struct DatasetOptions {
@@ -59,6 +59,7 @@ struct Fitted {
   std::string symbol;  // as chosen; several with commas
   std::optional<uint16_t> publisher;
   std::vector<uint64_t> cuts;  // where validation begins, and test where there is one
+  uint64_t data_begin = 0;     // bars before this one are no part of training
   uint64_t data_end = 0;       // bars from here on are new
 };
 
@@ -137,7 +138,7 @@ class Dataset {
   const Fitted& fitted() const { return fitted_; }
   const Plan& plan() const { return plan_; }
 
-  /// Where a part lies in time. Only `train` without a lower and the last part without an upper bound.
+  /// Where a part lies in time.
   TimeRange range(Part part) const { return range(part, fitted_.cuts); }
   /// The part a bar's stamp lies in; a label across a cut belongs to no part's windows all the same.
   Part part_of(uint64_t ts) const;

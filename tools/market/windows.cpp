@@ -22,7 +22,7 @@ uint64_t stream_of(uint64_t kind, uint64_t epoch) {
 /// Calls `use` with the first row of every window of `stretch`.
 template <typename Use>
 void each_start(const Stretch& stretch, int64_t length, int64_t stride, bool whole, Use use) {
-  for (int64_t row = whole ? stretch.begin : stretch.usable; row + length < stretch.end; row += stride)
+  for (int64_t row = whole ? stretch.begin : stretch.usable; row < stretch.end - length; row += stride)
     use(row);
 }
 
@@ -88,9 +88,10 @@ std::vector<uint64_t> cut_times(std::vector<uint64_t>& starts, std::span<const i
 }
 
 WindowCounts count_windows(std::span<const Stretch> stretches, std::span<const uint64_t> ts, int64_t length,
-                           int64_t stride, std::span<const TimeRange, 4> parts, bool whole) {
+                           int64_t stride, std::span<const TimeRange, 5> parts, bool whole) {
   WindowCounts counts;
-  int64_t* const counters[] = {&counts.train, &counts.validation, &counts.test, &counts.fresh};
+  int64_t* const counters[] = {&counts.before, &counts.train, &counts.validation, &counts.test,
+                               &counts.fresh};
   for (const Stretch& stretch : stretches) {
     each_start(stretch, length, stride, whole, [&](int64_t row) {
       ++counts.windows;

@@ -10,6 +10,10 @@
 
 namespace scantape::market {
 
+/// The greatest length and stride of windows: far more than there are bars, and sums of rows and lengths stay far
+/// from what an int64 holds. The functions below expect lengths and strides of 1 to this.
+inline constexpr int64_t kMaxLength = int64_t{1} << 31;
+
 /// A run of bars of one contract without a gap longer than max_gap. Indices count rows of all chosen
 /// contracts, one contract behind the other.
 struct Stretch {
@@ -57,6 +61,7 @@ struct WindowCounts {
   int64_t test = 0;
   int64_t fresh = 0;   // behind the data that a model was trained with
   int64_t purged = 0;  // across a cut
+  int64_t before = 0;  // before that data
 
   bool operator==(const WindowCounts&) const = default;
 };
@@ -75,9 +80,9 @@ std::vector<uint64_t> window_starts(std::span<const Stretch> stretches, std::spa
 std::vector<uint64_t> cut_times(std::vector<uint64_t>& starts, std::span<const int> split);
 
 /// Windows every `stride` rows by the part that holds their first input and their last label; what lies in
-/// none is purged. `parts` are train, validation, test and fresh.
+/// none is purged. `parts` are before, train, validation, test and fresh.
 WindowCounts count_windows(std::span<const Stretch> stretches, std::span<const uint64_t> ts, int64_t length,
-                           int64_t stride, std::span<const TimeRange, 4> parts, bool whole);
+                           int64_t stride, std::span<const TimeRange, 5> parts, bool whole);
 
 /// Windows of a part at a fixed stride, counted from the start of the usable rows of each stretch.
 std::vector<Window> strided_windows(std::span<const Stretch> stretches, std::span<const uint64_t> ts,
