@@ -1,4 +1,6 @@
 // Rules for the bars of a file, merging of files, contracts; and what `inspect` makes of them.
+#include <sys/stat.h>
+
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -258,6 +260,18 @@ TEST(Bars, FoldersAreListedByNameAndNotBelow) {
   EXPECT_EQ(find_data_files(folder.path()),
             (std::vector<std::string>{folder.path() + "/a.dbn.zst", folder.path() + "/b.dbn"}));
   EXPECT_EQ(find_data_files(folder.path() + "/d.txt"), std::vector<std::string>{folder.path() + "/d.txt"});
+}
+
+TEST(Bars, APipeIsRefusedRatherThanWaitedFor) {
+  Folder folder;
+  const std::string pipe = folder.path() + "/x.dbn";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  alarm(20);  // a program that waits is ended
+  EXPECT_TRUE(fails([&] { load_bars(find_data_files(folder.path())); }, Code::io, {pipe, "regular file"}));
+  EXPECT_TRUE(fails([&] { inspect_file(pipe); }, Code::io, {pipe, "regular file"}));
+  EXPECT_TRUE(fails([&] { open_file(folder.path()); }, Code::io, {folder.path(), "regular file"}));
+  EXPECT_TRUE(fails([&] { open_file(folder.path() + "/none"); }, Code::io, {"/none", "No such file"}));
+  alarm(0);
 }
 
 TEST(Bars, NoBarAtAll) {

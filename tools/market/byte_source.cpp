@@ -1,7 +1,9 @@
 #include "market/byte_source.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zstd.h>
 #include <zstd_errors.h>
 
@@ -37,25 +39,36 @@ bool may_begin_frame(std::span<const uint8_t> bytes) {
 
 class FileSource : public ByteSource {
  public:
-  explicit FileSource(const std::string& path)
-      : path_(path), file_(std::fopen(path.c_str(), "rb"), &std::fclose) {
+  explicit FileSource(const std::string& path) : path_(path), file_(nullptr, &std::fclose) {
+    // A pipe without a writer would be waited for, had it not been opened so.
+    const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat info = {};
-    if (!file_ || fstat(fileno(file_.get()), &info) != 0)
-      throw Error(Code::io, fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
-    if (!S_ISREG(info.st_mode)) throw Error(Code::io, fmt::format("{}: is not a regular file", path));
+    if (descriptor < 0 || fstat(descriptor, &info) != 0) fail("cannot be opened", descriptor);
+    if (!S_ISREG(info.st_mode)) {
+      close(descriptor);
+      throw Error(Code::io, fmt::format("{}: is not a regular file", path));
+    }
+    file_.reset(fdopen(descriptor, "rb"));
+    if (!file_) fail("cannot be opened", descriptor);
     size_ = static_cast<uint64_t>(info.st_size);
   }
 
   size_t read(std::span<uint8_t> target) override {
     const size_t count = std::fread(target.data(), 1, target.size(), file_.get());
-    if (count == 0 && std::ferror(file_.get()))
-      throw Error(Code::io, fmt::format("{}: cannot be read: {}", path_, std::strerror(errno)));
+    if (count == 0 && std::ferror(file_.get())) fail("cannot be read");
     return count;
   }
 
   uint64_t size() const override { return size_; }
 
  private:
+  /// Closes `descriptor` where it is one, and throws with what errno says.
+  [[noreturn]] void fail(const char* what, int descriptor = -1) const {
+    const int error = errno;
+    if (descriptor >= 0) close(descriptor);
+    throw Error(Code::io, fmt::format("{}: {}: {}", path_, what, std::strerror(error)));
+  }
+
   std::string path_;
   std::unique_ptr<FILE, int (*)(FILE*)> file_;
   uint64_t size_ = 0;
