@@ -242,7 +242,7 @@ TEST(Bars, OutrightsAreToldFromSpreadsByTheirSymbol) {
   for (const auto& [symbol, outright] :
        {std::pair("ESZ3", true), std::pair("6EH4", true), std::pair("ES.c.0", true),
         std::pair("ESZ3-ESH4", false), std::pair("UD:1V: GN 123", false), std::pair("CL:BF J4-K4-M4", false),
-        std::pair("ESZ3 C4500", false)}) {
+        std::pair("ESZ3 C4500", false), std::pair("A,B", false)}) {
     Contract contract;
     contract.symbol = symbol;
     EXPECT_EQ(contract.outright(), outright) << symbol;

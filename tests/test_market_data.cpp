@@ -313,6 +313,76 @@ TEST(Instruments, UnmappedBarsForbidAChoiceBySymbol) {
   EXPECT_EQ(Dataset(make(), options).contracts().at(0).symbol, "ESH4");
 }
 
+TEST(Instruments, TheAutomaticChoicePassesUnmappedBarsByInTrainingAndAfter) {
+  const auto make = [](bool any_mapped) {
+    std::vector<Bar> busy = random_bars(400, 2);
+    for (Bar& bar : busy) bar.volume = 1'000'000;
+    BarStore store = store_of(
+        {contract_of(random_bars(400, 1), any_mapped ? "ESH4" : "66", 66), contract_of(busy, "77", 77)});
+    store.contracts[0].mapped = any_mapped;
+    store.contracts[1].mapped = false;
+    store.report.unmapped = {any_mapped ? 400u : 800u, "x.dbn: record 7"};
+    return store;
+  };
+  const Dataset trained(make(true), options_of(10));
+  EXPECT_EQ(trained.plan().symbol, "ESH4");
+  EXPECT_TRUE(says(trained.plan().symbol_reason, {"1 outrights"}));
+  const Dataset again(make(true), trained.fitted());
+  EXPECT_TRUE(same_bits(again.features(), trained.features()));
+  EXPECT_EQ(again.validation_windows(), trained.validation_windows());
+  EXPECT_TRUE(fails([&] { Dataset(make(true), trained.fitted(), "ESH4"); }, Code::corrupt_data, {"ESH4"}));
+  // Where no bar has a symbol, ids are all there is.
+  const Dataset ids(make(false), options_of(10));
+  EXPECT_EQ(ids.plan().symbol, "77");
+  EXPECT_EQ(Dataset(make(false), ids.fitted()).contracts().at(0).instrument_id, 77u);
+}
+
+TEST(Instruments, ANumberIsASymbolBeforeItIsAnId) {
+  const auto make = [] {
+    return store_of({contract_of(random_bars(400, 1), "700", 1),
+                     contract_of(random_bars(400, 2), "9988", 700),
+                     contract_of(random_bars(400, 3), "701", 9)});
+  };
+  const auto chosen = [&](BarStore store, const std::string& symbol) {
+    DatasetOptions options = options_of(10);
+    options.symbol = symbol;
+    std::string text;
+    const Dataset data(std::move(store), options);
+    for (const Contract& contract : data.contracts()) text += contract.describe() + ";";
+    return text;
+  };
+  EXPECT_EQ(chosen(make(), "700"), "700 (instrument 1, publisher 1);");
+  EXPECT_EQ(chosen(make(), "9988"), "9988 (instrument 700, publisher 1);");
+  EXPECT_EQ(chosen(make(), "9"), "701 (instrument 9, publisher 1);");
+  // The name of a contract without a symbol is its id, and no symbol.
+  BarStore store = make();
+  store.contracts[0].symbol = "1";
+  store.contracts[0].mapped = false;
+  EXPECT_EQ(chosen(store, "1"), "1 (instrument 1, publisher 1);");
+  EXPECT_EQ(chosen(store, "700"), "9988 (instrument 700, publisher 1);");
+  store.report.unmapped = {400, "x.dbn: record 7"};
+  EXPECT_EQ(chosen(store, "1"), "1 (instrument 1, publisher 1);");
+  DatasetOptions options = options_of(10);
+  options.symbol = "701";
+  EXPECT_TRUE(fails([&] { Dataset(store, options); }, Code::corrupt_data, {"'701'"})) << "a symbol";
+}
+
+TEST(Instruments, APublisherThatIsNotThereIsNamed) {
+  const auto make = [] {
+    return store_of(
+        {contract_of(random_bars(400, 1), "X", 1, 30), contract_of(random_bars(400, 2), "X", 1, 31)});
+  };
+  DatasetOptions options = options_of(10);
+  options.publisher = 31;
+  Fitted fitted = Dataset(make(), options).fitted();
+  options.publisher = fitted.publisher = 99;
+  options.symbol = "X";
+  EXPECT_TRUE(
+      fails([&] { Dataset(make(), options); }, Code::invalid_argument, {"'X'", "publisher 99", "30, 31"}));
+  EXPECT_TRUE(
+      fails([&] { Dataset(make(), fitted); }, Code::invalid_argument, {"'X'", "publisher 99", "30, 31"}));
+}
+
 TEST(Instruments, SeveralPublishersNeedAChoice) {
   const auto make = [] {
     return store_of(

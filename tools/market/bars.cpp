@@ -298,7 +298,7 @@ BarRules::Verdict BarRules::check(const Record& record, const Bar& bar) {
 }
 
 bool Contract::outright() const {
-  return symbol.find_first_of("-: ") == std::string::npos;
+  return symbol.find_first_of("-: ,") == std::string::npos;
 }
 
 std::string Contract::describe() const {

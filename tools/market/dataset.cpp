@@ -1,6 +1,7 @@
 #include "market/dataset.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -50,13 +51,6 @@ std::optional<uint32_t> as_id(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
   if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
   return id;
-}
-
-bool matches(const Contract& contract, const std::string& wanted) {
-  if (contract.symbol == wanted) return true;
-  if (const auto id = as_id(wanted)) return contract.instrument_id == *id;
-  const std::string root = root_of_parent(wanted);
-  return !root.empty() && is_outright_of(contract.symbol, root);
 }
 
 std::vector<std::string> split_list(const std::string& text) {
@@ -168,39 +162,107 @@ void check(const Fitted& fitted) {
   check_times(fitted);
 }
 
-/// Contracts that options name, else all outrights.
-std::vector<const Contract*> find_candidates(const BarStore& store, const std::string& symbol,
-                                             std::optional<uint16_t> publisher) {
-  std::vector<const Contract*> candidates;
-  const std::vector<std::string> wanted = split_list(symbol);
-  for (const Contract& contract : store.contracts) {
-    if (publisher && contract.publisher_id != *publisher) continue;
-    const bool named =
-        std::any_of(wanted.begin(), wanted.end(), [&](const auto& w) { return matches(contract, w); });
-    if (symbol.empty() ? contract.outright() : named) candidates.push_back(&contract);
+/// What a text names among the contracts of a store: symbols, instrument ids and parents with commas between them;
+/// where it is empty, all outrights.
+class Choice {
+ public:
+  Choice(const BarStore& store, const std::string& text, std::optional<uint16_t> publisher);
+
+  std::vector<const Contract*> contracts() const;
+  /// Throws where an item names nothing.
+  void check_found() const;
+  /// Throws where bars without a symbol might be among those that are named.
+  void check_mapped() const;
+
+ private:
+  struct Item {
+    std::string text;
+    bool is_symbol = false;      // of a contract
+    std::optional<uint32_t> id;  // only where it is no symbol: a ticker may be a number
+    std::string root;
+  };
+  static bool names(const Item& item, const Contract& contract);
+  bool at_publisher(const Contract& contract) const {
+    return !publisher_ || contract.publisher_id == *publisher_;
   }
-  return candidates;
+
+  const BarStore& store_;
+  std::optional<uint16_t> publisher_;
+  std::vector<Item> items_;
+  bool any_mapped_ = false;
+};
+
+Choice::Choice(const BarStore& store, const std::string& text, std::optional<uint16_t> publisher)
+    : store_(store), publisher_(publisher) {
+  const auto any = [&](auto test) {
+    return std::any_of(store.contracts.begin(), store.contracts.end(), test);
+  };
+  any_mapped_ = any([](const Contract& contract) { return contract.mapped; });
+  if (text.empty()) return;
+  for (const std::string& item : split_list(text)) {
+    const bool is_symbol =
+        any([&](const Contract& contract) { return contract.mapped && contract.symbol == item; });
+    items_.push_back({item, is_symbol, is_symbol ? std::nullopt : as_id(item), root_of_parent(item)});
+  }
 }
 
-void check_symbols(const BarStore& store, const std::string& symbol) {
-  if (symbol.empty()) return;
-  for (const std::string& wanted : split_list(symbol)) {
-    if (std::any_of(store.contracts.begin(), store.contracts.end(),
-                    [&](const Contract& c) { return matches(c, wanted); })) {
-      continue;
-    }
-    fail_usage(
-        fmt::format("symbol '{}' is not in the data; there are {}", wanted, list_symbols(store.contracts)));
+bool Choice::names(const Item& item, const Contract& contract) {
+  if (item.is_symbol) return contract.mapped && contract.symbol == item.text;
+  if (item.id) return contract.instrument_id == *item.id;
+  return !item.root.empty() && is_outright_of(contract.symbol, item.root);
+}
+
+std::vector<const Contract*> Choice::contracts() const {
+  std::vector<const Contract*> found;
+  for (const Contract& contract : store_.contracts) {
+    const bool named = items_.empty() ? contract.outright() && (contract.mapped || !any_mapped_)
+                                      : std::any_of(items_.begin(), items_.end(),
+                                                    [&](const Item& item) { return names(item, contract); });
+    if (named && at_publisher(contract)) found.push_back(&contract);
   }
-  // A bar without a symbol might be one of those asked for.
-  const std::vector<std::string> wanted = split_list(symbol);
-  const bool by_id =
-      std::all_of(wanted.begin(), wanted.end(), [](const std::string& w) { return as_id(w).has_value(); });
-  if (!by_id && store.report.unmapped.count > 0)
-    fail_data(fmt::format(
-        "{} bars belong to instruments in no symbol mapping for their date, so '{}' cannot be picked "
-        "safely; the first is {}. Name an instrument id instead",
-        store.report.unmapped.count, symbol, store.report.unmapped.first));
+  return found;
+}
+
+void Choice::check_found() const {
+  for (const Item& item : items_) {
+    bool found = false;
+    std::set<uint16_t> publishers;
+    for (const Contract& contract : store_.contracts) {
+      if (!names(item, contract)) continue;
+      publishers.insert(contract.publisher_id);
+      found = found || at_publisher(contract);
+    }
+    if (publishers.empty())
+      fail_usage(fmt::format("symbol '{}' is not in the data; there are {}", item.text,
+                             list_symbols(store_.contracts)));
+    if (!found)
+      fail_usage(fmt::format("symbol '{}' has no bars of publisher {}; it has bars of {}", item.text,
+                             *publisher_, fmt::join(publishers, ", ")));
+  }
+}
+
+void Choice::check_mapped() const {
+  const BarCount& unmapped = store_.report.unmapped;
+  for (const Item& item : items_)
+    if (!item.id && unmapped.count > 0)
+      fail_data(fmt::format(
+          "{} bars belong to instruments in no symbol mapping for their date, so '{}' cannot be picked "
+          "safely; the first is {}. Name an instrument id instead",
+          unmapped.count, item.text, unmapped.first));
+}
+
+/// Contracts that `symbol` names, else all outrights.
+std::vector<const Contract*> find_candidates(const BarStore& store, const std::string& symbol,
+                                             std::optional<uint16_t> publisher) {
+  return Choice(store, symbol, publisher).contracts();
+}
+
+/// `asked_for`: by the user, now, as opposed to chosen in training.
+void check_symbols(const BarStore& store, const std::string& symbol, std::optional<uint16_t> publisher,
+                   bool asked_for) {
+  const Choice choice(store, symbol, publisher);
+  choice.check_found();
+  if (asked_for) choice.check_mapped();
 }
 
 }  // namespace
@@ -234,7 +296,7 @@ const char* name(Part part) {
 
 Dataset::Dataset(BarStore store, const DatasetOptions& options) {
   check(options);
-  check_symbols(store, options.symbol);
+  check_symbols(store, options.symbol, options.publisher, true);
   fitted_.features = feature_schema();
   fitted_.target = options.target;
   fitted_.sequence_length = options.sequence_length;
@@ -266,7 +328,7 @@ Dataset::Dataset(BarStore store, const Fitted& fitted, const std::string& symbol
     fail_data(fmt::format("the model was trained on bars of {}, the data has bars of {}",
                           market::name(fitted.cadence), market::name(store.cadence)));
   if (!symbol.empty()) fitted_.symbol = symbol;
-  check_symbols(store, fitted_.symbol);
+  check_symbols(store, fitted_.symbol, fitted_.publisher, !symbol.empty());
   whole_cuts_ = fitted_.cuts;
   plan_.stride = 1;
   plan_.fingerprint = store.fingerprint();

@@ -31,7 +31,9 @@ struct DatasetOptions {
   int64_t burn_in = -1;  // positions of a window that validation does not score (seq_return); -1: a quarter
   std::vector<int> split = {80, 20};
   /// A symbol of the files (ESZ3), several with commas, an instrument id, or a parent (ES.FUT: the outrights
-  /// of a root). Empty: the outright with the most volume in the training part.
+  /// of a root). A number is an id only where no contract has it for a symbol. Empty: the outright with the most
+  /// volume in the training part. Bars without a symbol are not asked then, unless none has one; a symbol that is
+  /// asked for is refused where there are any, since they might be its own.
   std::string symbol;
   std::optional<uint16_t> publisher;
   /// The longest step between two bars of a stretch, in ns. Unset: 30 minutes, and four intervals of slower
@@ -101,7 +103,7 @@ struct Plan {
 ///
 /// Rows count bars of the chosen contracts, one contract behind the other; a window never leaves a stretch.
 /// The order of decisions, none of which looks at a bar from the cut on:
-///   1. candidates: the contracts that `symbol` names, else all outrights;
+///   1. candidates: the contracts that `symbol` names, else all outrights that have a symbol;
 ///   2. stretches and windows of all candidates (stride 1 unless fixed), hence one cut time for all of them;
 ///   3. without `symbol`: the one with the most volume in bars before the cut;
 ///   4. scaler and target scale from rows whose label's stamp lies before the cut.
@@ -113,7 +115,8 @@ class Dataset {
   /// Throws invalid_argument for options and symbols that do not fit, corrupt_data where the bars are too
   /// few.
   explicit Dataset(BarStore store, const DatasetOptions& options = {});
-  /// For a trained model: its own scaler, scale, cuts and symbol (unless `symbol` names another one).
+  /// For a trained model: its own scaler, scale, cuts and symbol (unless `symbol` asks for one). Bars without a
+  /// symbol are left out beside the model's own symbol, as they were when it was chosen.
   Dataset(BarStore store, const Fitted& fitted, const std::string& symbol = "");
 
   int64_t rows() const { return static_cast<int64_t>(ts_.size()); }
