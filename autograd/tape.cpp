@@ -87,12 +87,12 @@ void Tape::backward(const Variable& loss, bool retain) {
 }
 
 void Tape::backward(const std::vector<Seed>& seeds, bool retain) {
-  begin(seeds);
+  begin(seeds, retain);
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) run(*node, retain);
-  finish(retain);
+  finish();
 }
 
-void Tape::begin(const std::vector<Seed>& seeds) {
+void Tape::begin(const std::vector<Seed>& seeds, bool retain) {
   if (released_)
     refuse("tape: backward has run already and released what it needs; the first run wants retain");
   if (seeds.empty()) refuse("tape: backward wants at least one cotangent");
@@ -112,6 +112,8 @@ void Tape::begin(const std::vector<Seed>& seeds) {
       slot.gradient = seed.cotangent.clone();
     slot.written = true;
   }
+  // Set before the first op runs: one that throws has lost what the ops after it saved.
+  released_ = !retain;
 }
 
 void Tape::run(Node& node, bool retain) {
@@ -145,7 +147,7 @@ void Tape::run(Node& node, bool retain) {
   node.backward = nullptr;  // releases what the op saved
 }
 
-void Tape::finish(bool retain) {
+void Tape::finish() {
   for (Slot& slot : slots_) {
     if (!slot.leaf || slot.written || slot.first_write == WriteMode::accumulate) continue;
     if (slot.gradient.present())
@@ -153,7 +155,6 @@ void Tape::finish(bool retain) {
     else
       slot.gradient = Tensor::zeros(slot.shape, slot.dtype, slot.device);
   }
-  released_ = !retain;
 }
 
 Tensor Tape::gradient(const Variable& leaf) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "check.h"
+#include "runtime/cuda_device.h"
 #include "scantape/counters.h"
 #include "scantape/op.h"
 
@@ -13,7 +14,8 @@
 #define SCANTAPE_ROUTE_OP(function, Args, lead, cpu_form)                      \
   Status function(const Args& args, [[maybe_unused]] Stream stream) noexcept { \
     SCANTAPE_TRY(check(args));                                                 \
-    if (args.lead.device.is_cpu()) {                                           \
+    [[maybe_unused]] const Device lead_device = args.lead.device;              \
+    if (lead_device.is_cpu()) {                                                \
       ++detail::mutable_counters().cpu_ops;                                    \
       return cpu_form(args);                                                   \
     }                                                                          \
@@ -27,6 +29,8 @@
 
 #if SCANTAPE_CUDA
 #define SCANTAPE_ROUTE_TO_CUDA(function)                                                      \
+  const runtime::CurrentDevice current(lead_device.index);                                    \
+  SCANTAPE_TRY(current.status());                                                             \
   SCANTAPE_TRY(check_workspace(#function, args.workspace, cuda::function##_workspace(args))); \
   return cuda::function(args, stream)
 #define SCANTAPE_ROUTE_WORKSPACE_TO_CUDA(function) cuda::function##_workspace(args)

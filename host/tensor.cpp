@@ -65,7 +65,13 @@ void convert(const Tensor& source, Tensor& result) {
 }  // namespace
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
-  if (shape.rank() < 0 || shape.elements() < 0) refuse("tensor: " + name(shape) + " is not a shape");
+  bool fits = shape.rank() >= 0;
+  std::int64_t bytes = size_of(dtype);
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    fits = fits && shape[axis] >= 0;
+    if (fits && shape[axis] > 0) fits = !__builtin_mul_overflow(bytes, shape[axis], &bytes);
+  }
+  if (!fits) refuse("tensor: " + scantape::name(shape) + " is not a shape, or more than memory can hold");
   Tensor tensor;
   tensor.storage_ = std::make_shared<Storage>(device, shape.elements() * size_of(dtype));
   tensor.view_ = View(tensor.storage_->data, dtype, device, shape);
@@ -125,12 +131,14 @@ std::vector<T> Tensor::values() const {
 }
 
 Tensor Tensor::clone() const {
+  if (!present()) refuse("tensor: absent, cannot be copied");
   Tensor copy = empty(shape(), dtype(), device());
   copy_values(copy.view_, view_);
   return copy;
 }
 
 Tensor Tensor::to(Device where) const {
+  if (!present()) refuse("tensor: absent, cannot be copied");
   if (where == device()) return *this;
   Tensor copy = empty(shape(), dtype(), where);
   copy_values(copy.view_, view_);

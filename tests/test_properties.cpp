@@ -27,6 +27,12 @@ TEST_P(WriteModes, OverwriteAccumulateSkip) {
 TEST_P(Repetitions, GiveTheSameBytes) {
   expect_everywhere(repetitions, *GetParam());
 }
+/// On sizes at which the CPU's loops share their work among threads.
+class Threads : public CaseTest {};
+TEST_P(Threads, GiveTheSameBytes) {
+  for (const Place place : places(*GetParam()))
+    if (place.device.is_cpu()) expect_all_pass(repetitions(*GetParam(), place, seed()));
+}
 TEST_P(Items, DoNotSeeEachOther) {
   expect_everywhere(item_independence, *GetParam());
 }
@@ -43,6 +49,9 @@ INSTANTIATE_TEST_SUITE_P(Properties, WriteModes, testing::ValuesIn(tested_cases(
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Properties, Repetitions,
                          testing::ValuesIn(tested_cases([](const Case& c) { return c.properties; })),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Properties, Threads,
+                         testing::ValuesIn(tested_cases([](const Case& c) { return c.benchmark; })),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Properties, Items, testing::ValuesIn(tested_cases([](const Case& c) {
                            return c.properties && has_items(c);

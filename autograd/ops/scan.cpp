@@ -21,10 +21,9 @@ Scanned scan(const Variable& a, const Variable& b, const Variable& h0) {
 
   // b's values are not needed again: its gradient wants a and h alone.
   auto outputs = record("scan", {&a, &b, &h0}, {h, final_state},
-                        [a = Saved(a), h0 = Saved(h0), h = Saved(h), b = b.value()](BackwardPass& pass) {
+                        [a = Saved(a), h0 = Saved(h0), h = Saved(h)](BackwardPass& pass) {
                           ScanBackward backward;
                           backward.a = a.read(pass.op(), "a");
-                          backward.b = b;
                           backward.h0 = h0.read(pass.op(), "h0");
                           static_cast<ConstView&>(backward.h) = h.read(pass.op(), "h");
                           backward.d_h = pass.cotangent(0);

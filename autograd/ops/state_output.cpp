@@ -18,13 +18,11 @@ Variable state_output(const Variable& z, const Variable& u, const Variable& D, c
   call_op(z.device(), state_output_forward, state_output_forward_workspace, forward);
 
   return record("state_output", {&z, &u, &D, &residual}, {out},
-                [z = Saved(z), u = Saved(u), D = Saved(D), residual = residual.value(),
-                 activation](BackwardPass& pass) {
+                [z = Saved(z), u = Saved(u), D = Saved(D), activation](BackwardPass& pass) {
                   StateOutputBackward backward;
                   backward.z = z.read(pass.op(), "z");
                   backward.u = u.read(pass.op(), "u");
                   backward.D = D.read(pass.op(), "D");
-                  backward.residual = residual;
                   backward.activation = activation;
                   backward.d_out = pass.cotangent(0);
                   backward.d_z = pass.gradient(0);

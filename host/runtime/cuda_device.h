@@ -8,6 +8,20 @@
 /// emulator's: the same text), runtime/device_none.cpp where a build has neither.
 namespace scantape::runtime {
 
+/// Makes a device current for the calling thread, and the caller's own again when it goes.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int index) noexcept;
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  ~CurrentDevice();
+  const Status& status() const noexcept { return status_; }
+
+ private:
+  int callers_ = -1;  // to go back to; none where it was current already
+  Status status_;
+};
+
 std::vector<DeviceInfo> cuda_devices();
 Status cuda_allocate(int index, std::int64_t bytes, void** data) noexcept;
 void cuda_deallocate(int index, void* data) noexcept;

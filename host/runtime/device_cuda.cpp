@@ -29,12 +29,26 @@ cudaStream_t native(Stream stream) noexcept {
 
 }  // namespace
 
+CurrentDevice::CurrentDevice(int index) noexcept {
+  int current = 0;
+  status_ = check("cudaGetDevice", cudaGetDevice(&current));
+  if (!status_.ok() || current == index) return;
+  status_ = check("cudaSetDevice", cudaSetDevice(index));
+  if (status_.ok()) callers_ = current;
+}
+
+CurrentDevice::~CurrentDevice() {
+  if (callers_ >= 0) (void)cudaSetDevice(callers_);  // it was current before
+}
+
 std::vector<DeviceInfo> cuda_devices() {
   int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) {
-    (void)cudaGetLastError();
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted == cudaErrorNoDevice || counted == cudaErrorInsufficientDriver) {
+    (void)cudaGetLastError();  // a machine without a GPU, or without its driver
     return {};
   }
+  require(check("cudaGetDeviceCount", counted));
   std::vector<DeviceInfo> found;
   for (int index = 0; index < count; ++index) {
     cudaDeviceProp properties{};
@@ -49,7 +63,8 @@ std::vector<DeviceInfo> cuda_devices() {
 }
 
 Status cuda_allocate(int index, std::int64_t bytes, void** data) noexcept {
-  SCANTAPE_TRY(check("cudaSetDevice", cudaSetDevice(index)));
+  const CurrentDevice current(index);
+  SCANTAPE_TRY(current.status());
   const cudaError_t error = cudaMallocAsync(data, static_cast<std::size_t>(bytes), nullptr);
   if (error == cudaSuccess) return {};
   try {
@@ -61,12 +76,14 @@ Status cuda_allocate(int index, std::int64_t bytes, void** data) noexcept {
 
 void cuda_deallocate(int index, void* data) noexcept {
   // Nothing can be done about a failure here; a broken device shows at the next call that can report it.
-  if (cudaSetDevice(index) == cudaSuccess) (void)cudaFreeAsync(data, nullptr);
+  const CurrentDevice current(index);
+  if (current.status().ok()) (void)cudaFreeAsync(data, nullptr);
 }
 
 Status cuda_copy(Device to, void* destination, Device from, const void* source, std::int64_t bytes,
                  Stream stream) noexcept {
-  SCANTAPE_TRY(check("cudaSetDevice", cudaSetDevice(to.is_cpu() ? from.index : to.index)));
+  const CurrentDevice current(to.is_cpu() ? from.index : to.index);
+  SCANTAPE_TRY(current.status());
   const bool host_involved = to.is_cpu() || from.is_cpu();
   const cudaMemcpyKind kind = !host_involved ? cudaMemcpyDeviceToDevice
                               : to.is_cpu()  ? cudaMemcpyDeviceToHost
@@ -78,12 +95,14 @@ Status cuda_copy(Device to, void* destination, Device from, const void* source, 
 }
 
 Status cuda_zero(int index, void* data, std::int64_t bytes, Stream stream) noexcept {
-  SCANTAPE_TRY(check("cudaSetDevice", cudaSetDevice(index)));
+  const CurrentDevice current(index);
+  SCANTAPE_TRY(current.status());
   return check("cudaMemsetAsync", cudaMemsetAsync(data, 0, static_cast<std::size_t>(bytes), native(stream)));
 }
 
 Status cuda_synchronize(int index, Stream stream) noexcept {
-  SCANTAPE_TRY(check("cudaSetDevice", cudaSetDevice(index)));
+  const CurrentDevice current(index);
+  SCANTAPE_TRY(current.status());
   return check("work on the device", cudaStreamSynchronize(native(stream)));
 }
 

@@ -89,8 +89,9 @@ cudaDataType_t data_type(DType dtype) {
 
 /// The alignment that every row of a matrix has: that of a pack, or that of an element.
 std::int64_t alignment(const Matrix& matrix, std::int64_t element) {
+  // One row alone counts by its stride as well: its algorithm is that of many rows.
   const bool packs = reinterpret_cast<std::uintptr_t>(matrix.data) % kPackBytes == 0 &&
-                     (matrix.rows <= 1 || matrix.stride * element % kPackBytes == 0);
+                     matrix.stride * element % kPackBytes == 0;
   return packs ? kPackBytes : element;
 }
 

@@ -40,7 +40,8 @@ Fill without_kink(const Fill& fill) {
 }  // namespace
 
 std::vector<Case> softplus_cases() {
-  const Budget forward_budget{1e-15, 1.5e-7}, backward_budget{1e-14, 1e-6};
+  // Two functions of CUDA's library, expf and log1pf, each within 1 ulp: twice what the host's give.
+  const Budget forward_budget{1e-15, 3e-7}, backward_budget{1e-14, 1e-6};
   const ErrorRule element = ErrorRule::element;
   std::vector<Case> cases = elementwise_cases("softplus",
                                               {

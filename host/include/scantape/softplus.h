@@ -8,7 +8,7 @@ namespace scantape {
 ///
 /// Shapes   x, y: any, equal.
 /// Dtypes   f32 or f64, equal.
-/// Accuracy 1.5e-7 relative in f32 over -87..88; exactly 0 below about -103 (f32), -745 (f64).
+/// Accuracy 3e-7 relative in f32 over -87..88; exactly 0 below about -103 (f32), -745 (f64).
 /// Memory   rows may be strided; y may be x itself, any other overlap is an error. No workspace.
 /// Async    enqueues on `stream`; does not synchronise or allocate. Reentrant.
 /// Errors   invalid_argument (shape, dtype, device, layout, overlap), cuda.

@@ -31,8 +31,8 @@ class Tensor {
   std::int64_t elements() const noexcept { return view_.elements(); }
 
   /// For reading.
-  ConstView view() const noexcept { return view_; }
-  operator ConstView() const noexcept { return view_; }  // NOLINT: an argument of an op
+  ConstView view() const noexcept { return present() ? static_cast<const ConstView&>(view_) : ConstView(); }
+  operator ConstView() const noexcept { return view(); }  // NOLINT: an argument of an op
   /// For writing: counts as a change of the storage (see version).
   View writable();
 

@@ -45,14 +45,20 @@ inline constexpr int kMaxRank = 6;
 class Shape {
  public:
   Shape() noexcept = default;
-  Shape(std::initializer_list<std::int64_t> sizes) noexcept;  // more than kMaxRank sizes: invalid()
+  Shape(std::initializer_list<std::int64_t> sizes) noexcept;
 
+  /// -1 where more than kMaxRank sizes were given: every op and every tensor refuses such a shape.
   int rank() const noexcept { return rank_; }
   std::int64_t operator[](int axis) const noexcept { return sizes_[axis]; }
   std::int64_t& operator[](int axis) noexcept { return sizes_[axis]; }
-  std::int64_t back() const noexcept { return sizes_[rank_ - 1]; }
+  std::int64_t back() const noexcept { return rank_ > 0 ? sizes_[rank_ - 1] : 1; }
   std::int64_t elements() const noexcept;
-  void append(std::int64_t size) noexcept { sizes_[rank_++] = size; }
+  void append(std::int64_t size) noexcept {
+    if (rank_ < 0 || rank_ == kMaxRank)
+      rank_ = -1;
+    else
+      sizes_[rank_++] = size;
+  }
 
   friend bool operator==(const Shape& a, const Shape& b) noexcept;
   friend bool operator!=(const Shape& a, const Shape& b) noexcept { return !(a == b); }

@@ -90,8 +90,8 @@ class Tape {
   std::int64_t add_slot(const Tensor& value);
   std::int64_t slot_of(const Variable& variable, const char* what) const;
   void run(Node& node, bool retain);
-  void begin(const std::vector<Seed>& seeds);
-  void finish(bool retain);
+  void begin(const std::vector<Seed>& seeds, bool retain);
+  void finish();
 
   std::vector<Slot> slots_;
   std::vector<Node> nodes_;
