@@ -126,7 +126,8 @@ TEST(BarRules, Cadences) {
   EXPECT_EQ(load({mixed}, second).contracts.at(0).bars.size(), 1u);
   LoadOptions hour;
   hour.cadence = Cadence::hour;
-  EXPECT_TRUE(fails([&] { load({mixed}, hour); }, Code::corrupt_data, {"no bar"}));
+  EXPECT_TRUE(fails([&] { load({mixed}, hour); }, Code::corrupt_data,
+                    {"no bar", "3 bars of another cadence than 1h", "--cadence"}));
   // Two files of different cadence.
   EXPECT_TRUE(fails(
       [&] {
@@ -213,6 +214,78 @@ TEST(Bars, FilesMergeByInstrumentAndTime) {
       },
       Code::corrupt_data,
       {"1.dbn", "0.dbn", "6EH4 (instrument 118, publisher 1)", "2024-01-01T23:02:00Z", "same values"}));
+}
+
+TEST(Bars, OneBarUnderTwoSymbolsIsOneBar) {
+  const auto file = [](const std::string& symbol, const Bytes& records) {
+    Metadata metadata = bars_metadata(2);
+    metadata.mappings = {{symbol, {{20240101, 20240103, std::to_string(kId)}}}};
+    return encode_dbn(metadata, records, Compression::none);
+  };
+  const Bytes month = file("6EH4", records_of({bar_at(0), bar_at(1), bar_at(2)}));
+  const Bytes other = file("6E.c.0", records_of({bar_at(1), bar_at(2), bar_at(3)}));
+  Metadata unnamed_metadata = bars_metadata(2);
+  unnamed_metadata.mappings.clear();
+  const Bytes unnamed = encode_dbn(unnamed_metadata, records_of({bar_at(2), bar_at(4)}), Compression::none);
+  const BarStore store = load({month, unnamed, other});
+  ASSERT_EQ(store.contracts.size(), 3u);
+  EXPECT_EQ(store.contracts[0].symbol, "118");
+  EXPECT_EQ(store.contracts[0].bars, std::vector<Bar>{bar_at(4)}) << "a symbol goes before none";
+  EXPECT_EQ(store.contracts[1].symbol, "6E.c.0");
+  EXPECT_EQ(store.contracts[1].bars, (std::vector<Bar>{bar_at(1), bar_at(2), bar_at(3)}));
+  EXPECT_EQ(store.contracts[2].symbol, "6EH4");
+  EXPECT_EQ(store.contracts[2].bars, std::vector<Bar>{bar_at(0)});
+  EXPECT_EQ(store.report.duplicates, 3u);
+  EXPECT_EQ(store.report.unmapped.count, 1u);
+  EXPECT_EQ(load({other, unnamed, month}).fingerprint(), store.fingerprint());
+  // Nothing is left of a contract whose bars all have another name.
+  EXPECT_EQ(load({month, file("ZZZ", records_of({bar_at(1)}))}).contracts.size(), 1u);
+  const Bytes wrong =
+      file("6E.c.0", records_of({bar_at(1), changed(bar_at(2), &Bar::close, bar_at(2).open)}));
+  EXPECT_TRUE(fails(
+      [&] {
+        load({month, wrong});
+      },
+      Code::corrupt_data,
+      {"0.dbn", "1.dbn", "6EH4 (instrument 118", "6E.c.0 (instrument 118", "2024-01-01T23:02:00Z",
+       "same values"}));
+  // The file named is that of the bar, also behind a sort.
+  const Bytes late = file("6EH4", records_of({bar_at(5)}));
+  EXPECT_TRUE(fails(
+      [&] {
+        load({late, month, wrong});
+      },
+      Code::corrupt_data, {"1.dbn: 6EH4", "2.dbn has 6E.c.0"}));
+  // Other publishers give bars of their own.
+  Bytes elsewhere;
+  append_bar(elsewhere, changed(bar_at(1), &Bar::close, bar_at(1).open), kId, 2);
+  EXPECT_EQ(load({month, file("ZZZ", elsewhere)}).report.duplicates, 0u);
+}
+
+TEST(Bars, SymbolsAreMadePrintable) {
+  Metadata metadata = bars_metadata(2);
+  metadata.mappings = {{"6E\xFF\xC3+\x01", {{20240101, 20240103, std::to_string(kId)}}}};
+  const Bytes file = encode_dbn(metadata, records_of({bar_at(0)}), Compression::none);
+  EXPECT_EQ(load({file}).contracts.at(0).symbol, "6E??+?");
+  EXPECT_TRUE(load({file}).contracts.at(0).mapped);
+  EXPECT_EQ(nlohmann::json(load({file}).contracts.at(0).symbol).dump(), "\"6E??+?\"");
+  Folder folder;
+  const FileSummary summary = inspect_file(folder.write("a.dbn", file));
+  EXPECT_EQ(summary.instruments.at(0).symbol, "6E??+?");
+  EXPECT_EQ(nlohmann::json::parse(to_json({summary})).at("files").at(0).at("instruments").at(0).at("symbol"),
+            "6E??+?");
+}
+
+TEST(Bars, NoneIsLeft) {
+  Bytes records;
+  for (int n = 0; n < 3; ++n) append_bar(records, changed(bar_at(n), &Bar::close, kUndefinedPrice), kId);
+  EXPECT_TRUE(fails([&] { load({file_of(records)}); }, Code::corrupt_data,
+                    {"all 3 bars were dropped: undefined price", "record 1"}));
+  LoadOptions drop;
+  drop.bad_bars = BadBars::drop;
+  append_bar(records, changed(bar_at(3), &Bar::high, 1), kId);
+  EXPECT_TRUE(fails([&] { load({file_of(records)}, drop); }, Code::corrupt_data,
+                    {"all 4 bars", "inconsistent, undefined price"}));
 }
 
 TEST(Bars, AnIdReusedOnAnotherDayIsAnotherContract) {

@@ -40,9 +40,13 @@ class Loader {
   void take(const Record& record, const Bar& bar, const SymbolTable& symbols);
   void settle_cadence(const BarRules& rules, const std::string& path);
   void merge(Pending& pending);
+  void merge_names(const std::vector<Pending*>& names);
+  [[noreturn]] void fail_differing(const Pending& a, size_t bar_a, const Pending& b, size_t bar_b) const;
+  [[noreturn]] void fail_empty() const;
 
   LoadOptions options_;
   LoadReport report_;
+  uint64_t other_cadence_ = 0;
   std::optional<Cadence> cadence_;
   std::string cadence_file_;
   std::map<std::tuple<std::string, uint32_t, uint16_t>, size_t> index_;
@@ -140,6 +144,7 @@ void Loader::read(const std::string& path) {
   if (file.bars == 0) file.warnings.push_back("holds no bar that is wanted");
   report_.bars_read += file.bars;
   report_.duplicates += rules.duplicates();
+  other_cadence_ += rules.other_cadence();
 }
 
 /// Sorts by time and drops equal second versions of a bar.
@@ -150,23 +155,68 @@ void Loader::merge(Pending& pending) {
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return bars[a].ts_event < bars[b].ts_event; });
   std::vector<Bar> merged;
+  std::vector<uint32_t> file;
   merged.reserve(bars.size());
+  file.reserve(bars.size());
   size_t first = 0;  // where the bar kept last stood
   for (const size_t i : order) {
     if (merged.empty() || merged.back().ts_event != bars[i].ts_event) {
       merged.push_back(bars[i]);
+      file.push_back(pending.file[i]);
       first = i;
       continue;
     }
-    if (merged.back() != bars[i])
-      throw Error(Code::corrupt_data,
-                  fmt::format("{}: {} at {} has {}, but {} has {}; wants the same values in both",
-                              report_.files[pending.file[i]].path, pending.contract.describe(),
-                              format_time(bars[i].ts_event), describe(bars[i]),
-                              report_.files[pending.file[first]].path, describe(merged.back())));
+    if (merged.back() != bars[i]) fail_differing(pending, i, pending, first);
     ++report_.duplicates;
   }
   bars = std::move(merged);
+  pending.file = std::move(file);
+}
+
+void Loader::fail_differing(const Pending& a, size_t bar_a, const Pending& b, size_t bar_b) const {
+  const Bar &now = a.contract.bars[bar_a], &before = b.contract.bars[bar_b];
+  throw Error(Code::corrupt_data,
+              fmt::format("{}: {} at {} has {}, but {} has {}{}; wants the same values in both",
+                          report_.files[a.file[bar_a]].path, a.contract.describe(), format_time(now.ts_event),
+                          describe(now), report_.files[b.file[bar_b]].path,
+                          &a == &b ? "" : fmt::format("{} with ", b.contract.describe()), describe(before)));
+}
+
+/// Drops equal second versions of bars that files give to one instrument under different symbols. `names` are its
+/// contracts, each in time order; the first one that has a bar keeps it.
+void Loader::merge_names(const std::vector<Pending*>& names) {
+  std::unordered_map<uint64_t, std::pair<const Pending*, size_t>> kept;  // by time
+  for (Pending* pending : names) {
+    std::vector<Bar>& bars = pending->contract.bars;
+    std::vector<size_t> own;
+    for (size_t i = 0; i < bars.size(); ++i) {
+      const auto found = kept.find(bars[i].ts_event);
+      if (found == kept.end()) {
+        own.push_back(i);
+        continue;
+      }
+      const auto& [other, at] = found->second;
+      if (other->contract.bars[at] != bars[i]) fail_differing(*pending, i, *other, at);
+      ++report_.duplicates;
+      if (!pending->contract.mapped) --report_.unmapped.count;
+    }
+    for (size_t i = 0; i < own.size(); ++i) {
+      bars[i] = bars[own[i]];
+      pending->file[i] = pending->file[own[i]];
+      kept.emplace(bars[i].ts_event, std::pair(pending, i));
+    }
+    bars.resize(own.size());
+  }
+}
+
+/// Bars of a wanted cadence there were, and none is left.
+void Loader::fail_empty() const {
+  std::string reasons;
+  for (const auto& [fault, count] : report_.dropped) reasons += (reasons.empty() ? "" : ", ") + fault;
+  std::replace(reasons.begin(), reasons.end(), '_', ' ');
+  throw Error(Code::corrupt_data,
+              fmt::format("all {} bars were dropped: {}; the first is {}", report_.bars_read, reasons,
+                          report_.dropped.begin()->second.first));
 }
 
 BarStore Loader::finish() {
@@ -175,15 +225,32 @@ BarStore Loader::finish() {
     for (const FileReport& file : report_.files) files += (files.empty() ? "" : ", ") + file.path;
     throw Error(
         Code::corrupt_data,
-        fmt::format("no bar in {}; wants files of a bar schema, such as ohlcv-1m",
-                    report_.files.size() > 3 ? fmt::format("any of {} files", report_.files.size()) : files));
+        fmt::format("no bar in {}; wants files of a bar schema, such as ohlcv-1m{}",
+                    report_.files.size() > 3 ? fmt::format("any of {} files", report_.files.size()) : files,
+                    other_cadence_ > 0
+                        ? fmt::format(" ({} bars of another cadence than {} were left out: see --cadence)",
+                                      other_cadence_, name(*options_.cadence))
+                        : ""));
   }
   BarStore store;
   store.cadence = *cadence_;
+  std::map<std::pair<uint32_t, uint16_t>, std::vector<Pending*>> instruments;
   for (Pending& pending : pending_) {
     if (!pending.in_order) merge(pending);
-    store.contracts.push_back(std::move(pending.contract));
+    instruments[{pending.contract.instrument_id, pending.contract.publisher_id}].push_back(&pending);
   }
+  for (auto& [key, names] : instruments) {
+    if (names.size() == 1) continue;
+    // A symbol before none, and then by the alphabet, whatever the order of the files.
+    std::sort(names.begin(), names.end(), [](const Pending* a, const Pending* b) {
+      return std::tuple(!a->contract.mapped, a->contract.symbol) <
+             std::tuple(!b->contract.mapped, b->contract.symbol);
+    });
+    merge_names(names);
+  }
+  for (Pending& pending : pending_)
+    if (!pending.contract.bars.empty()) store.contracts.push_back(std::move(pending.contract));
+  if (store.contracts.empty()) fail_empty();
   std::sort(store.contracts.begin(), store.contracts.end(), [](const Contract& a, const Contract& b) {
     return std::tie(a.symbol, a.instrument_id, a.publisher_id) <
            std::tie(b.symbol, b.instrument_id, b.publisher_id);

@@ -479,15 +479,15 @@ SymbolTable::SymbolTable(const Metadata& metadata, const std::string& file,
   check_overlaps(file);
 }
 
-void SymbolTable::add(const std::string& id, const MappingInterval& dates, const std::string& symbol,
+void SymbolTable::add(const std::string& id, const MappingInterval& dates, const std::string& raw_symbol,
                       const std::string&, std::vector<std::string>& warnings) {
+  const std::string symbol = printable(raw_symbol);  // a file may hold any bytes
   uint32_t number = 0;
   const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), number);
   if (error != std::errc() || end != id.data() + id.size()) {
     if (not_ids_++ == 0)
-      warnings.push_back(
-          fmt::format("mapping of '{}' leads to '{}', which is no instrument id; it is ignored",
-                      printable(symbol), printable(id)));
+      warnings.push_back(fmt::format(
+          "mapping of '{}' leads to '{}', which is no instrument id; it is ignored", symbol, printable(id)));
     return;
   }
   if (symbols_.empty() || symbols_.back() != symbol) symbols_.push_back(symbol);

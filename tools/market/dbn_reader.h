@@ -133,7 +133,7 @@ class SymbolTable {
 
   void add_live(const LiveMapping& mapping) { live_[mapping.instrument_id] = mapping.symbol; }
 
-  /// Empty where no mapping covers the date.
+  /// Printable ASCII, '?' for any other byte. Empty where no mapping covers the date.
   const std::string& find(uint32_t instrument_id, uint32_t date) const;
 
   bool empty() const { return entries_.empty() && live_.empty(); }

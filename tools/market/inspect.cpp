@@ -19,17 +19,10 @@ Json time_or_null(bool known, uint64_t ts) {
   return known && ts != kUndefinedTimestamp ? Json(ts) : Json();
 }
 
-/// Any byte string as one that JSON can hold.
-std::string ascii(std::string text) {
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7E) c = '?';
-  return text;
-}
-
 Json to_json(const InstrumentSummary& instrument) {
   const BarSummary& bars = instrument.bars;
   return {{"instrument_id", instrument.instrument_id},
-          {"symbol", text_or_null(ascii(instrument.symbol))},
+          {"symbol", text_or_null(instrument.symbol)},
           {"bars", bars.count},
           {"first_ts", time_or_null(bars.count > 0, bars.first_ts)},
           {"last_ts", time_or_null(bars.count > 0, bars.last_ts)}};
@@ -190,7 +183,7 @@ std::string to_text(const FileSummary& file) {
                         format_time(file.bars.first_ts), format_time(file.bars.last_ts),
                         to_decimal(file.bars.sum_close), to_decimal(file.bars.sum_volume));
   for (const InstrumentSummary& instrument : file.instruments) {
-    text += fmt::format("  instrument {} {}", instrument.instrument_id, named(ascii(instrument.symbol)));
+    text += fmt::format("  instrument {} {}", instrument.instrument_id, named(instrument.symbol));
     if (instrument.bars.count > 0)
       text += fmt::format(": {} bars from {} to {}", instrument.bars.count,
                           format_time(instrument.bars.first_ts), format_time(instrument.bars.last_ts));
