@@ -423,6 +423,13 @@ TEST(Dataset, TooFewBarsAndWrongOptions) {
                     {"no return other than 0"}));
 }
 
+TEST(Dataset, AGapIsNamedAsItWasGiven) {
+  DatasetOptions options = options_of(60);
+  options.max_gap = kMinute * 3 / 2;
+  EXPECT_TRUE(fails([&] { Dataset(store_of(random_bars(60)), options); }, Code::corrupt_data,
+                    {"more than 1.5 minutes"}));
+}
+
 TEST(Dataset, LengthsBeyondAnyFileAreRefused) {
   for (const int64_t value : {INT64_MAX, INT64_MAX - 200, (int64_t{1} << 31) + 1}) {
     for (const auto& [member, flag] :
@@ -543,6 +550,18 @@ TEST(Features, PricesThatAreNotPositiveLeaveNoTrace) {
   EXPECT_TRUE(std::isnan(data.targets()[10]));
   EXPECT_EQ(data.mask()[9], 0);
   EXPECT_EQ(data.mask()[11], 1);
+}
+
+TEST(Features, ARatioBeyondDoubleIsMissing) {
+  const int64_t huge = 9'000'000'000'000'000'000;
+  EXPECT_NEAR(log_ratio(huge, 1).value, std::log(9e18), 1e-9);
+  EXPECT_TRUE(log_ratio(1, huge).missing);
+  EXPECT_EQ(log_ratio(1, huge).value, 0);
+  EXPECT_FALSE(log_ratio(huge, 1).missing);
+  std::vector<Bar> bars = random_bars(20);
+  bars[10] = {bars[10].ts_event, huge, huge, 1, 1, 1};
+  bars[11] = {bars[11].ts_event, 1, huge, 1, huge, 1};
+  for (const float value : compute_features(bars, 30 * kMinute)) EXPECT_TRUE(std::isfinite(value));
 }
 
 TEST(Features, CausalBitForBit) {

@@ -362,8 +362,8 @@ void Dataset::choose(const BarStore& store, const DatasetOptions& options) {
   if (starts.empty())
     fail_data(fmt::format(
         "no stretch of bars is long enough: a window takes {} bars and its label's bar without a gap of more "
-        "than {} minutes{}; wants more data, or a shorter --sequence-length",
-        options.sequence_length, fitted_.max_gap / kMinute,
+        "than {:.12g} minutes{}; wants more data, or a shorter --sequence-length",
+        options.sequence_length, static_cast<double>(fitted_.max_gap) / static_cast<double>(kMinute),
         warm_up ? fmt::format(", behind the {} bars that features take to warm up", warm_up) : ""));
   fitted_.cuts = cut_times(starts, options.split);
   whole_cuts_ = cut_times(whole_starts, options.split);
