@@ -250,7 +250,7 @@ TEST(Bars, OneBarUnderTwoSymbolsIsOneBar) {
       {"0.dbn", "1.dbn", "6EH4 (instrument 118", "6E.c.0 (instrument 118", "2024-01-01T23:02:00Z",
        "same values"}));
   // The file named is that of the bar, also behind a sort.
-  const Bytes late = file("6EH4", records_of({bar_at(5)}));
+  const Bytes late = file("6EH4", records_of({bar_at(5), bar_at(6), bar_at(7)}));
   EXPECT_TRUE(fails(
       [&] {
         load({late, month, wrong});

@@ -1,7 +1,6 @@
 #include "market/dataset.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -235,9 +234,12 @@ void Choice::check_found() const {
     if (publishers.empty())
       fail_usage(fmt::format("symbol '{}' is not in the data; there are {}", item.text,
                              list_symbols(store_.contracts)));
-    if (!found)
-      fail_usage(fmt::format("symbol '{}' has no bars of publisher {}; it has bars of {}", item.text,
-                             *publisher_, fmt::join(publishers, ", ")));
+    if (found) continue;
+    std::string list;
+    for (const uint16_t publisher : publishers)
+      list += (list.empty() ? "" : ", ") + std::to_string(publisher);
+    fail_usage(fmt::format("symbol '{}' has no bars of publisher {}; it has bars of {}", item.text,
+                           *publisher_, list));
   }
 }
 
