@@ -182,8 +182,8 @@ void Loader::fail_differing(const Pending& a, size_t bar_a, const Pending& b, si
                           &a == &b ? "" : fmt::format("{} with ", b.contract.describe()), describe(before)));
 }
 
-/// Drops equal second versions of bars that files give to one instrument under different symbols. `names` are its
-/// contracts, each in time order; the first one that has a bar keeps it.
+/// Drops equal second versions of bars that files give to one instrument under different symbols. `names` are
+/// its contracts, each in time order; the first one that has a bar keeps it.
 void Loader::merge_names(const std::vector<Pending*>& names) {
   std::unordered_map<uint64_t, std::pair<const Pending*, size_t>> kept;  // by time
   for (Pending* pending : names) {

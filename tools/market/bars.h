@@ -114,9 +114,10 @@ struct BarStore {
 /// Throws invalid_argument where there is no such path, corrupt_data where the folder has no such file.
 std::vector<std::string> find_data_files(const std::string& path);
 
-/// Reads files and merges what overlaps by (instrument, publisher, time); of several symbols that files give to one
-/// bar, the first in the alphabet is kept. Throws corrupt_data where there is no bar at all or none is left, where files differ in cadence or in the values of one bar, and for what DbnReader and
-/// BarRules refuse.
+/// Reads files and merges what overlaps by (instrument, publisher, time); of several symbols that files give
+/// to one bar, the first in the alphabet is kept. Throws corrupt_data where there is no bar at all or none is
+/// left, where files differ in cadence or in the values of one bar, and for what DbnReader and BarRules
+/// refuse.
 BarStore load_bars(const std::vector<std::string>& paths, const LoadOptions& options = {});
 
 }  // namespace scantape::market

@@ -161,8 +161,8 @@ void check(const Fitted& fitted) {
   check_times(fitted);
 }
 
-/// What a text names among the contracts of a store: symbols, instrument ids and parents with commas between them;
-/// where it is empty, all outrights.
+/// What a text names among the contracts of a store: symbols, instrument ids and parents with commas between
+/// them; where it is empty, all outrights.
 class Choice {
  public:
   Choice(const BarStore& store, const std::string& text, std::optional<uint16_t> publisher);

@@ -17,8 +17,8 @@ enum class Target { seq_return, next_return };
 const char* name(Target target);
 Target target_from_name(const std::string& text);  // throws invalid_argument
 
-/// The parts in time order. `before` and `fresh` are what came before and after the data that a model was trained
-/// with (the latter "new" in reports).
+/// The parts in time order. `before` and `fresh` are what came before and after the data that a model was
+/// trained with (the latter "new" in reports).
 enum class Part { before, train, validation, test, fresh };
 inline constexpr Part kParts[] = {Part::before, Part::train, Part::validation, Part::test, Part::fresh};
 const char* name(Part part);
@@ -31,9 +31,9 @@ struct DatasetOptions {
   int64_t burn_in = -1;  // positions of a window that validation does not score (seq_return); -1: a quarter
   std::vector<int> split = {80, 20};
   /// A symbol of the files (ESZ3), several with commas, an instrument id, or a parent (ES.FUT: the outrights
-  /// of a root). A number is an id only where no contract has it for a symbol. Empty: the outright with the most
-  /// volume in the training part. Bars without a symbol are not asked then, unless none has one; a symbol that is
-  /// asked for is refused where there are any, since they might be its own.
+  /// of a root). A number is an id only where no contract has it for a symbol. Empty: the outright with the
+  /// most volume in the training part. Bars without a symbol are not asked then, unless none has one; a
+  /// symbol that is asked for is refused where there are any, since they might be its own.
   std::string symbol;
   std::optional<uint16_t> publisher;
   /// The longest step between two bars of a stretch, in ns. Unset: 30 minutes, and four intervals of slower
@@ -115,8 +115,8 @@ class Dataset {
   /// Throws invalid_argument for options and symbols that do not fit, corrupt_data where the bars are too
   /// few.
   explicit Dataset(BarStore store, const DatasetOptions& options = {});
-  /// For a trained model: its own scaler, scale, cuts and symbol (unless `symbol` asks for one). Bars without a
-  /// symbol are left out beside the model's own symbol, as they were when it was chosen.
+  /// For a trained model: its own scaler, scale, cuts and symbol (unless `symbol` asks for one). Bars without
+  /// a symbol are left out beside the model's own symbol, as they were when it was chosen.
   Dataset(BarStore store, const Fitted& fitted, const std::string& symbol = "");
 
   int64_t rows() const { return static_cast<int64_t>(ts_.size()); }

@@ -87,7 +87,8 @@ class RowWriter {
 
 LogRatio log_ratio(int64_t a, int64_t b) {
   if (a <= 0 || b <= 0 || a == kUndefinedPrice || b == kUndefinedPrice) return {};
-  // Of a rise from 1 to 9e18 units the double is there, of the fall back it is not: 1 - 9e18 is rounded to -9e18.
+  // Of a rise from 1 to 9e18 units the double is there, of the fall back it is not: 1 - 9e18 is rounded to
+  // -9e18.
   const double value = std::log1p(static_cast<double>(a - b) / static_cast<double>(b));
   return std::isfinite(value) ? LogRatio{value, false} : LogRatio{};
 }

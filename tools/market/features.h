@@ -9,7 +9,8 @@
 
 namespace scantape::market {
 
-/// log(a / b) from the integer difference, so that no tick is lost. `missing` where a price is not positive or the result not finite.
+/// log(a / b) from the integer difference, so that no tick is lost. `missing` where a price is not positive
+/// or the result not finite.
 struct LogRatio {
   double value = 0;
   bool missing = true;

@@ -10,8 +10,8 @@
 
 namespace scantape::market {
 
-/// The greatest length and stride of windows: far more than there are bars, and sums of rows and lengths stay far
-/// from what an int64 holds. The functions below expect lengths and strides of 1 to this.
+/// The greatest length and stride of windows: far more than there are bars, and sums of rows and lengths stay
+/// far from what an int64 holds. The functions below expect lengths and strides of 1 to this.
 inline constexpr int64_t kMaxLength = int64_t{1} << 31;
 
 /// A run of bars of one contract without a gap longer than max_gap. Indices count rows of all chosen
