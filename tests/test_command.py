@@ -88,6 +88,11 @@ class Command(unittest.TestCase):
         self.refused(2, "contradict", *base, "--use-gpu", "--device", "cpu")
         self.refused(2, "--output-dir", "train", "--data-dir", self.bars)
         self.refused(2, "NQH4", *base, "--symbol", "NQH4")
+        self.refused(2, "--threads", *base, "--threads", -3)
+        self.refused(2, "--seed", *base, "--seed", -1)
+        self.refused(2, "--op", "gradcheck", "--op", "")
+        self.refused(2, "--data-dir is empty", "train", "--data-dir", "", "--output-dir", out)
+        self.refused(2, "--hidden-dim", *base, "--hidden-dim", 2**63 - 1)
         self.refused(2, "/dev/null/run", "train", "--data-dir", self.bars, "--output-dir", "/dev/null/run", *self.small)
         self.assertFalse(out.exists())
 
@@ -103,12 +108,21 @@ class Command(unittest.TestCase):
         self.refused(3, "broken.dbn", "inspect", broken)
         self.assertFalse(out.exists())
 
+    def test_output_that_cannot_be_written_is_an_error(self):
+        for arguments in [["info"], ["info", "--json"], ["ops"], ["train", "--dry-run", "--json", "--data-dir", self.bars]]:
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([PROGRAM, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(done.returncode, 3, arguments)
+            self.assertTrue(done.stderr, arguments)
+
     def test_dry_run_writes_nothing(self):
         before = sorted(self.root.iterdir())
         plan = self.document("train", "--dry-run", "--json", "--data-dir", self.bars)
         self.assertGreater(plan["windows"]["train"], 0)
         self.assertEqual(plan["parameters"], 121025)
         self.assertGreater(plan["memory_bytes"]["total"], 0)
+        for key in ["files", "bars_read", "duplicates", "dropped", "odd", "unmapped", "warnings", "stretches", "cuts"]:
+            self.assertIn(key, plan)
         self.assertEqual(sorted(self.root.iterdir()), before)
 
     def test_train_then_evaluate_in_a_new_process(self):

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -190,17 +191,23 @@ TEST(Train, TheSameBytesTwiceAndWithOneAndTwoThreads) {
   std::vector<std::string> models;
   for (const int threads : {1, 2, 2}) {
     omp_set_num_threads(threads);
-    const TrainConfig config = small_config(bars, scratch / ("run" + std::to_string(models.size())));
+    TrainConfig config = small_config(bars, scratch / ("run" + std::to_string(models.size())));
+    config.hidden_dim = 64;  // wide enough for loops and products to share their work
+    config.epochs = 1;
     run(config);
-    models.push_back(model_bytes(config.output_dir, 3));
+    models.push_back(model_bytes(config.output_dir, 1));
   }
+  EXPECT_GT(std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator()), 1)
+      << "no second thread ever ran";
   omp_set_num_threads(threads_before);
   EXPECT_EQ(models[0], models[1]);
   EXPECT_EQ(models[1], models[2]);
   TrainConfig other = small_config(bars, scratch / "other_seed");
+  other.hidden_dim = 64;
+  other.epochs = 1;
   other.seed = 2;
   run(other);
-  EXPECT_NE(model_bytes(other.output_dir, 3), models[0]);
+  EXPECT_NE(model_bytes(other.output_dir, 1), models[0]);
 }
 
 TEST(Train, CudaGivesTheLossesOfTheCpu) {
@@ -408,6 +415,15 @@ TEST(Train, RefusesWhatIsWrongWithoutWritingAnything) {
       {[](TrainConfig& c) { c.epochs = 0; }, "--epochs"},
       {[](TrainConfig& c) { c.batch_size = 0; }, "--batch-size"},
       {[](TrainConfig& c) { c.sequence_length = 0; }, "--sequence-length"},
+      {[](TrainConfig& c) { c.sequence_length = INT64_MAX; },
+       "--sequence-length is 9223372036854775807, wants at most"},
+      {[](TrainConfig& c) { c.stride = INT64_MAX; }, "--stride is"},
+      {[](TrainConfig& c) { c.batch_size = INT64_MAX; }, "--batch-size is"},
+      {[](TrainConfig& c) { c.epochs = INT64_MAX; }, "--epochs is"},
+      {[](TrainConfig& c) { c.max_steps = INT64_MAX; }, "--max-steps is"},
+      {[](TrainConfig& c) { c.hidden_dim = INT64_MAX; }, "--hidden-dim is"},
+      {[](TrainConfig& c) { c.hidden_dim = c.expand = 1 << 20; }, "parameters is too large"},
+      {[](TrainConfig& c) { c.publisher = 70000; }, "--publisher is 70000"},
       {[](TrainConfig& c) { c.weight_decay = -1; }, "--weight-decay"},
       {[](TrainConfig& c) { c.max_norm = std::nan(""); }, "--max-norm"},
       {[](TrainConfig& c) { c.max_gap = -1; }, "--max-gap"},
@@ -439,6 +455,27 @@ TEST(Train, ADirectoryWithARunIsNotWrittenOver) {
   EXPECT_EQ(model_bytes(config.output_dir, 1), before);
   config.output_dir = "/dev/null/run";
   EXPECT_THROW(run(config), Error);
+}
+
+TEST(Train, ARunThatLeftNoCheckpointCanBeStartedAgain) {
+  const Scratch scratch;
+  TrainConfig config = small_config(simulated(scratch, 3), scratch / "run");
+  config.epochs = 1;
+  config.learning_rate = 1e30;
+  config.warmup_steps = 0;
+  EXPECT_THROW(run(config), Error);
+  EXPECT_NE(read_file(config.output_dir + "/train.log").find("ended: training diverged"), std::string::npos);
+  config.learning_rate = 1e-3;
+  EXPECT_EQ(run(config).epochs, 1);
+  EXPECT_EQ(metrics_of(config.output_dir).size(), 1U);
+  EXPECT_EQ(read_file(config.output_dir + "/train.log").find("ended:"), std::string::npos);
+}
+
+TEST(Train, APathThatIsNoTextDoesNotEndARun) {
+  const Scratch scratch;
+  TrainConfig config = small_config(simulated(scratch, 3), scratch / "run\xff");
+  config.epochs = 1;
+  EXPECT_EQ(run(config).epochs, 1);
 }
 
 TEST(Train, AFullDiskLeavesTheEarlierCheckpointWhole) {
@@ -507,9 +544,37 @@ TEST(Checkpoint, NamesEveryTensorThatIsWrong) {
     for (const char* part : {"input_projection.weight is missing", "stranger is none", "wants f32 ["})
       EXPECT_NE(message.find(part), std::string::npos) << message;
   }
-  write_file(config.output_dir + "/checkpoints/epoch-0001/state.json", "{\"format_version\": 2}");
-  EXPECT_THROW((void)load_model(config.output_dir, kCpu), Error);
   EXPECT_THROW((void)load_model(scratch / "nothing", kCpu), Error);
+
+  // Whatever a state claims is looked at before it is believed.
+  const std::string state_path = config.output_dir + "/checkpoints/epoch-0001/state.json";
+  const Json state = Json::parse(read_file(state_path));
+  const struct {
+    const char *pointer, *value, *wants;
+  } lies[] = {{"/format_version", "2", "format_version is 2"},
+              {"/model/hidden_dim", "0", "hidden_dim"},
+              {"/model/num_layers", "1000000000", "num_layers is 1000000000"},
+              {"/model/state_dim", "1000000", "parameters"},
+              {"/model/num_layers", "100000", "bytes"},
+              {"/model/discretization", "\"foo\"", "foo"},
+              {"/model/dtype", "\"f8\"", "f8"},
+              {"/model/family", "\"rnn\"", "rnn"},
+              {"/data/target", "\"close\"", "close"},
+              {"/data/burn_in", "\"x\"", "state of a checkpoint"},
+              {"/epoch", "null", "state of a checkpoint"}};
+  for (const auto& [pointer, value, wants] : lies) {
+    Json lie = state;
+    lie[Json::json_pointer(pointer)] = Json::parse(value);
+    write_file(state_path, text(lie));
+    try {
+      (void)load_model(config.output_dir, kCpu);
+      ADD_FAILURE() << pointer << " = " << value << " was believed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::corrupt_data) << error.what();
+      EXPECT_NE(std::string(error.what()).find(wants), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(config.output_dir), std::string::npos) << error.what();
+    }
+  }
 }
 
 }  // namespace

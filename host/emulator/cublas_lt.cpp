@@ -168,8 +168,7 @@ std::string check_operand(const Operand& operand, std::uint64_t alignment, bool 
   std::string problem = memory.check_range(operand.data, operand.bytes());
   if (!problem.empty()) return std::string(operand.name) + ": " + problem;
   const std::size_t element = size_of(operand.layout->type);
-  const bool steps_fit =
-      operand.step_bytes() % alignment == 0 || alignment <= element;
+  const bool steps_fit = operand.step_bytes() % alignment == 0 || alignment <= element;
   if (operand.first() % alignment != 0 || operand.first() % element != 0 || !steps_fit) {
     return std::string(operand.name) + " is not aligned to the " + std::to_string(alignment) +
            " bytes that its algorithm was asked for";

@@ -217,10 +217,12 @@ TYPED_TEST(CublasLt, TheEmulatorChecksItsMatrices) {
 
   T* unwritten = nullptr;
   ASSERT_EQ(cudaMalloc(&unwritten, 6 * sizeof(T)), cudaSuccess);
-  expect_refused(product.run(1, unwritten, b_data.get(), 0, d_data.get()),
-                 "A is read, but nobody has written");
-  expect_refused(product.run(1, a_data.get(), b_data.get(), one, unwritten),
-                 "C is read, but nobody has written");
+  if (scantape::emulator::checks_accesses()) {
+    expect_refused(product.run(1, unwritten, b_data.get(), 0, d_data.get()),
+                   "A is read, but nobody has written");
+    expect_refused(product.run(1, a_data.get(), b_data.get(), one, unwritten),
+                   "C is read, but nobody has written");
+  }
   EXPECT_EQ(product.run(1, a_data.get(), b_data.get(), 0, unwritten), CUBLAS_STATUS_SUCCESS);
   EXPECT_EQ(cudaFree(unwritten), cudaSuccess);
 

@@ -24,18 +24,22 @@ Json describe(market::Part part, const train::Score& score) {
           {"positions", score.positions},
           {"loss", score.loss},
           {"baseline_loss", score.baseline_loss},
-          {"skill", 1 - score.loss / score.baseline_loss}};
+          {"skill", score.baseline_loss > 0 ? Json(1 - score.loss / score.baseline_loss) : Json()}};
 }
 
 Json evaluate(const Options& options) {
   const Device device = choose_device(options.device);
   const train::LoadedModel loaded = train::load_model(options.checkpoint, device);
   const market::Dataset data(train::load(options.data_dir, options.read), loaded.state.data, options.symbol);
+  for (const std::string& sentence :
+       options.json ? std::vector<std::string>() : train::sentences(data.plan().load))
+    fmt::print(stderr, "{}\n", sentence);
   Json json = {{"format_version", train::kFormatVersion},
                {"checkpoint", options.checkpoint},
                {"epoch", loaded.state.epoch},
                {"symbol", data.plan().symbol},
                {"same_data", data.plan().fingerprint == loaded.state.data_fingerprint},
+               {"data", train::to_json(data.plan().load)},
                {"parts", Json::array()}};
   for (const market::Part part : market::kParts) {
     const auto windows = data.scoring_windows(part);
@@ -56,20 +60,23 @@ void print(const Json& json) {
   fmt::print("{:<12} {:>8} {:>10} {:>12} {:>12} {:>9}\n", "part", "windows", "positions", "loss", "zero",
              "skill");
   for (const Json& part : json["parts"])
-    fmt::print("{:<12} {:>8} {:>10} {:>12.6f} {:>12.6f} {:>8.2f}%\n", part["part"].get<std::string>(),
+    fmt::print("{:<12} {:>8} {:>10} {:>12.6f} {:>12.6f} {:>9}\n", part["part"].get<std::string>(),
                part["windows"].get<std::int64_t>(), part["positions"].get<std::int64_t>(),
                part["loss"].get<double>(), part["baseline_loss"].get<double>(),
-               100 * part["skill"].get<double>());
+               part["skill"].is_null() ? "-" : fmt::format("{:.2f}%", 100 * part["skill"].get<double>()));
   fmt::print(
       "loss: mean squared error in units of the training part's variance; zero: of predicting no change;\n"
-      "skill: 1 - loss / zero. Only train is in-sample.\n");
+      "skill: 1 - loss / zero. train is what the weights were fitted on; val picked the epoch that `best` "
+      "is.\n");
 }
 
 void run(const Options& options) {
   if (options.batch_size < 1) throw Error(Code::invalid_argument, "--batch-size wants at least 1");
+  if (options.checkpoint.empty() || options.data_dir.empty())
+    throw Error(Code::invalid_argument, "--checkpoint and --data-dir want a path each");
   const Json json = evaluate(options);
   if (options.json)
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", train::text(json, 2));
   else
     print(json);
 }

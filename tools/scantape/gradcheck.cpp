@@ -65,13 +65,15 @@ void register_gradcheck(CLI::App& app) {
       app.add_subcommand("gradcheck", "Check every op's gradients: finite differences, then each device");
   command->footer("Example: scantape gradcheck --op layer_norm --device cpu --json");
   auto options = std::make_shared<Options>();
-  command->add_option("--op", options->selection.op, "One op alone (see scantape ops)");
+  command->add_option("--op", options->selection.op, "One op alone (see scantape ops)")
+      ->check(CLI::Validator([](const std::string& op) { return op.empty() ? "wants a name" : ""; }, "NAME"));
   command->add_option("--case", options->selection.case_name, "Only cases whose name contains this");
   command
       ->add_option("--device", options->device,
                    "One device alone; else the cpu and, where there is one, cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  command->add_option("--seed", options->selection.seed, "Of the values and cotangents");
+  command->add_option("--seed", options->selection.seed, "Of the values and cotangents")
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--json", options->json, "Print one JSON document and nothing else");
   command->callback([options] { run(*options); });
 }

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include "commands.h"
 #include "scantape/error.h"
@@ -50,6 +51,7 @@ int run(int argc, char** argv) {
   cli::register_evaluate(app);
   try {
     app.parse(argc, argv);
+    if (std::fflush(stdout) != 0) throw Error(Code::io, "the output cannot be written");
     return cli::kDone;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
@@ -60,6 +62,8 @@ int run(int argc, char** argv) {
     return complain(exit_code(error.code()), error.what());
   } catch (const std::bad_alloc&) {
     return complain(cli::kSystem, "out of memory");
+  } catch (const std::system_error& error) {
+    return complain(exit_code(Code::io), error.what());
   } catch (const std::exception& error) {
     return complain(cli::kSystem, error.what());
   }

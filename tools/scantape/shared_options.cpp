@@ -5,12 +5,18 @@
 #include "scantape/error.h"
 
 namespace scantape::cli {
+namespace {
+
+constexpr int kMostThreads = 4096;
+
+}  // namespace
 
 void add_options(CLI::App& command, DeviceOptions& options) {
   command.add_option("--device", options.device, "auto: a GPU where there is one, else the cpu")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command.add_flag("--use-gpu", options.use_gpu, "Insist on a GPU");
-  command.add_option("--threads", options.threads, "On the cpu; 0: as many as there are cores");
+  command.add_option("--threads", options.threads, "On the cpu; 0: as many as there are cores")
+      ->check(CLI::Range(0, kMostThreads));
 }
 
 void add_options(CLI::App& command, train::ReadOptions& options) {

@@ -33,6 +33,8 @@ void print_plan(const train::Json& plan) {
 }
 
 void run(const Options& options) {
+  if (options.config.data_dir.empty())
+    throw Error(Code::invalid_argument, "--data-dir is empty, wants a directory or a file");
   validate(options.config);
   if (!options.dry_run && options.config.output_dir.empty())
     throw Error(Code::invalid_argument, "--output-dir is missing: train wants a directory to write to");
@@ -40,9 +42,13 @@ void run(const Options& options) {
   const market::Dataset data(train::load(options.config.data_dir, options.config.read),
                              train::dataset_options(options.config));
   if (options.dry_run) {
+    // stdout holds the plan; what reading met goes beside it.
+    if (!options.json)
+      for (const std::string& sentence : train::sentences(data.plan().load))
+        fmt::print(stderr, "{}\n", sentence);
     const train::Json plan = train::plan_json(options.config, data);
     if (options.json)
-      fmt::print("{}\n", plan.dump(2));
+      fmt::print("{}\n", train::text(plan, 2));
     else
       print_plan(plan);
     return;
@@ -50,7 +56,7 @@ void run(const Options& options) {
   train::Log log(options.json);
   const train::Summary summary = train::train(options.config, data, device, log);
   if (options.json)
-    fmt::print("{}\n", to_json(summary).dump(2));
+    fmt::print("{}\n", train::text(to_json(summary), 2));
   else
     fmt::print("{}\n", options.config.output_dir);
 }
@@ -88,7 +94,7 @@ void add_all_options(CLI::App& command, const std::shared_ptr<Options>& options)
   command.add_option("--max-steps", config.max_steps, "Stop after so many steps; 0: never");
   command.add_option("--weight-decay", config.weight_decay, "Of AdamW");
   command.add_option("--max-norm", config.max_norm, "Gradients are clipped to it; 0: never");
-  command.add_option("--seed", config.seed, "Of weights and window order");
+  command.add_option("--seed", config.seed, "Of weights and window order")->check(CLI::NonNegativeNumber);
   add_options(command, config.read);
   add_options(command, options->device);
   command.add_flag("--dry-run", options->dry_run, "Say what would be trained on what, write nothing");

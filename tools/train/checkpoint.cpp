@@ -54,15 +54,15 @@ Json state_json(const CheckpointState& state) {
 }
 
 CheckpointState read_state(const fs::path& path) {
-  const std::string text = read_file(path);
+  const std::string contents = read_file(path);
   try {
-    const Json json = Json::parse(text);
+    const Json json = Json::parse(contents);
     if (json.at("format_version") != kFormatVersion)
-      throw Error(Code::corrupt_data,
-                  fmt::format("{}: format_version is {}, this build reads {}", path.string(),
-                              json.at("format_version").dump(), kFormatVersion));
+      throw Error(Code::corrupt_data, fmt::format("format_version is {}, this build reads {}",
+                                                  json.at("format_version").dump(), kFormatVersion));
     CheckpointState state;
     state.model = lti_config_from_json(json.at("model"));
+    require_size(state.model);
     state.dtype = dtype_from_name(json.at("model").at("dtype"));
     state.data = fitted_from_json(json.at("data"));
     state.data_fingerprint = json.at("data_fingerprint");
@@ -73,6 +73,9 @@ CheckpointState read_state(const fs::path& path) {
     return state;
   } catch (const Json::exception& error) {
     throw Error(Code::corrupt_data, path.string() + " is not the state of a checkpoint: " + error.what());
+  } catch (const Error& error) {
+    // What is wrong usage in a flag is a corrupt file here.
+    throw Error(Code::corrupt_data, path.string() + ": " + error.what());
   }
 }
 
@@ -112,7 +115,7 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state
     fs::create_directories(partial);
     write_safetensors(partial / kModelFile, model_tensors(parameters));
     write_safetensors(partial / kOptimizerFile, optimizer_tensors(parameters, optimizer));
-    write_file(partial / kStateFile, state_json(state).dump(2) + "\n");
+    write_file(partial / kStateFile, text(state_json(state), 2) + "\n");
     sync_directory(partial);
     fs::rename(partial, final_path);
     sync_directory(directory);
@@ -127,13 +130,24 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state
 }
 
 LoadedModel load_model(const fs::path& path, Device device) {
-  const fs::path directory = fs::exists(path / kStateFile) ? path : path / "best";
-  if (!fs::exists(directory / kStateFile))
-    throw Error(Code::io, path.string() + " holds no checkpoint: wants a directory with " + kStateFile +
-                              ", or a run's directory with best");
+  std::error_code error;
+  const fs::path directory = fs::exists(path / kStateFile, error) ? path : path / "best";
+  if (!fs::exists(directory / kStateFile, error))
+    throw Error(Code::io, "--checkpoint " + path.string() + " holds no checkpoint: wants a directory with " +
+                              kStateFile + ", or a run's directory with best" +
+                              (error ? ": " + error.message() : ""));
   LoadedModel loaded{read_state(directory / kStateFile), nullptr};
+  // The file tells how many parameters there are before memory is taken for as many as the state claims.
+  const fs::path model = directory / kModelFile;
+  const std::uintmax_t bytes = fs::file_size(model, error);
+  if (error) throw Error(Code::io, model.string() + ": " + error.message());
+  const auto wanted = static_cast<std::uintmax_t>(autograd::Lti::parameter_count(loaded.state.model) *
+                                                  size_of(loaded.state.dtype));
+  if (wanted > bytes)
+    throw Error(Code::corrupt_data, fmt::format("{} has {} bytes, its model wants {} for parameters alone",
+                                                model.string(), bytes, wanted));
   loaded.model = std::make_unique<autograd::Lti>(loaded.state.model, loaded.state.dtype, device, 0);
-  load_parameters(directory / kModelFile, loaded.model->parameters());
+  load_parameters(model, loaded.model->parameters());
   return loaded;
 }
 

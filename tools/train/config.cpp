@@ -9,14 +9,19 @@ namespace scantape::train {
 namespace {
 
 constexpr double kNanosecondsPerMinute = 60e9;
+constexpr std::int64_t kLargestSize = 1 << 20;     // of a dimension
+constexpr std::int64_t kLargestCount = 1LL << 31;  // of bars, windows, epochs
+constexpr std::int64_t kLargestSteps = 1LL << 62;
+constexpr double kMostParameters = 1e11;
 constexpr double kLongestGap = 1e8;  // minutes, 190 years: no gap ends a stretch
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(Code::invalid_argument, message);
 }
 
-void at_least(const char* flag, std::int64_t value, std::int64_t least) {
+void within(const char* flag, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value < least) refuse(fmt::format("{} is {}, wants at least {}", flag, value, least));
+  if (value > most) refuse(fmt::format("{} is {}, wants at most {}", flag, value, most));
 }
 
 void finite(const char* flag, double value, bool zero_allowed) {
@@ -48,27 +53,48 @@ Activation activation_from_name(const std::string& text) {
 
 }  // namespace
 
+void require_size(const autograd::LtiConfig& config) {
+  const std::pair<const char*, std::int64_t> sizes[] = {{"features", config.features},
+                                                        {"hidden_dim", config.hidden_dim},
+                                                        {"expand", config.expand},
+                                                        {"state_dim", config.state_dim},
+                                                        {"num_layers", config.num_layers}};
+  for (const auto& [name, size] : sizes) within(name, size, 1, kLargestSize);
+  // By floating point: the exact count may not fit.
+  const double E = static_cast<double>(config.expand) * static_cast<double>(config.hidden_dim);
+  const double parameters =
+      E * static_cast<double>(config.features) +
+      static_cast<double>(config.num_layers) * E * (2 * static_cast<double>(config.state_dim) + 3);
+  if (!(parameters <= kMostParameters))
+    refuse(
+        fmt::format("a model of {:.1e} parameters is too large: lower --hidden-dim, --expand, --state-dim or "
+                    "--num-layers",
+                    parameters));
+}
+
+std::string text(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 void validate(const TrainConfig& config) {
   if (config.model != "lti") refuse("--model is " + config.model + ", wants lti");
-  at_least("--hidden-dim", config.hidden_dim, 1);
-  at_least("--expand", config.expand, 1);
-  at_least("--state-dim", config.state_dim, 1);
-  at_least("--num-layers", config.num_layers, 1);
-  at_least("--sequence-length", config.sequence_length, 1);
-  at_least("--stride", config.stride, 0);
-  at_least("--burn-in", config.burn_in, -1);
-  at_least("--publisher", config.publisher, 0);
-  if (config.publisher > UINT16_MAX)
-    refuse(fmt::format("--publisher is {}, wants at most 65535", config.publisher));
-  at_least("--epochs", config.epochs, 1);
-  at_least("--batch-size", config.batch_size, 1);
-  at_least("--warmup-steps", config.warmup_steps, -1);
-  at_least("--max-steps", config.max_steps, 0);
+  within("--hidden-dim", config.hidden_dim, 1, kLargestSize);
+  within("--expand", config.expand, 1, kLargestSize);
+  within("--state-dim", config.state_dim, 1, kLargestSize);
+  within("--num-layers", config.num_layers, 1, kLargestSize);
+  within("--sequence-length", config.sequence_length, 1, kLargestCount);
+  within("--stride", config.stride, 0, kLargestCount);
+  within("--burn-in", config.burn_in, -1, kLargestCount);
+  within("--publisher", config.publisher, 0, UINT16_MAX);
+  within("--epochs", config.epochs, 1, kLargestCount);
+  within("--batch-size", config.batch_size, 1, kLargestCount);
+  within("--warmup-steps", config.warmup_steps, -1, kLargestSteps);
+  within("--max-steps", config.max_steps, 0, kLargestSteps);
   finite("--learning-rate", config.learning_rate, false);
   finite("--weight-decay", config.weight_decay, true);
   finite("--max-norm", config.max_norm, true);
   finite("--max-gap", config.max_gap, true);
-  (void)lti_config(config);
+  require_size(lti_config(config));
   (void)dtype_of(config);
   (void)dataset_options(config);
 }
@@ -153,6 +179,45 @@ market::BarStore load(const std::string& data_dir, const ReadOptions& read) {
   return market::load_bars(market::find_data_files(data_dir), options);
 }
 
+namespace {
+
+Json counts_json(const std::map<std::string, market::BarCount>& counts) {
+  Json json = Json::object();
+  for (const auto& [fault, count] : counts) json[fault] = {{"count", count.count}, {"first", count.first}};
+  return json;
+}
+
+}  // namespace
+
+Json to_json(const market::LoadReport& report) {
+  Json warnings = Json::array();
+  for (const market::FileReport& file : report.files)
+    for (const std::string& warning : file.warnings) warnings.push_back(warning);
+  return {{"files", report.files.size()},
+          {"bars_read", report.bars_read},
+          {"duplicates", report.duplicates},
+          {"dropped", counts_json(report.dropped)},
+          {"odd", counts_json(report.odd)},
+          {"unmapped", report.unmapped.count},
+          {"warnings", warnings}};
+}
+
+std::vector<std::string> sentences(const market::LoadReport& report) {
+  std::vector<std::string> all{fmt::format("{} files, {} bars", report.files.size(), report.bars_read)};
+  for (const market::FileReport& file : report.files)
+    for (const std::string& warning : file.warnings) all.push_back("warning: " + warning);
+  for (const auto& [fault, count] : report.dropped)
+    all.push_back(fmt::format("dropped {} bars: {}, first {}", count.count, fault, count.first));
+  for (const auto& [fault, count] : report.odd)
+    all.push_back(fmt::format("kept {} bars: {}, first {}", count.count, fault, count.first));
+  if (report.duplicates > 0)
+    all.push_back(fmt::format("dropped {} bars that stand twice", report.duplicates));
+  if (report.unmapped.count > 0)
+    all.push_back(fmt::format("{} bars whose instrument no symbol names, first {}", report.unmapped.count,
+                              report.unmapped.first));
+  return all;
+}
+
 Json to_json(const autograd::LtiConfig& config, DType dtype) {
   return {{"family", "lti"},
           {"features", config.features},
@@ -196,6 +261,7 @@ Json to_json(const market::Fitted& fitted) {
       {"symbol", fitted.symbol},
       {"publisher", fitted.publisher ? Json(*fitted.publisher) : Json()},
       {"cuts", fitted.cuts},
+      {"data_begin", fitted.data_begin},
       {"data_end", fitted.data_end}};
 }
 
@@ -216,6 +282,7 @@ market::Fitted fitted_from_json(const Json& json) {
   fitted.symbol = json.at("symbol");
   if (!json.at("publisher").is_null()) fitted.publisher = json.at("publisher").get<std::uint16_t>();
   fitted.cuts = json.at("cuts").get<std::vector<std::uint64_t>>();
+  fitted.data_begin = json.at("data_begin");
   fitted.data_end = json.at("data_end");
   return fitted;
 }

@@ -45,6 +45,16 @@ void validate(const TrainConfig& config);
 
 Json to_json(const TrainConfig& config);
 
+/// Throws Error(invalid_argument) where a size is below 1 or the model would be larger than any machine's memory.
+void require_size(const autograd::LtiConfig& config);
+
+/// A document as text; bytes that are no UTF-8 (in a path, say) are replaced. No indent: one line.
+std::string text(const Json& json, int indent = -1);
+
+/// What reading the files met: files, bars_read, duplicates, dropped, odd, unmapped, warnings; and as sentences.
+Json to_json(const market::LoadReport& report);
+std::vector<std::string> sentences(const market::LoadReport& report);
+
 /// The parts of the program that a config speaks of.
 autograd::LtiConfig lti_config(const TrainConfig& config);
 DType dtype_of(const TrainConfig& config);

@@ -28,6 +28,14 @@ void Log::line(const std::string& text) {
   if (path_) append_line(*path_, text);
 }
 
+void Log::note(const std::string& text) noexcept {
+  try {
+    if (path_) append_line(*path_, text);
+  } catch (...) {
+    // It says why a run ended, and the disk may be the reason.
+  }
+}
+
 void Log::progress(const std::string& text) {
   if (quiet_ || !terminal_ || seconds_now() - last_drawn_ < kRedrawSeconds) return;
   clear_progress();

@@ -14,6 +14,8 @@ class Log {
 
   void open(const std::filesystem::path& path) { path_ = path; }
   void line(const std::string& text);
+  /// A line for the log's file alone; never throws.
+  void note(const std::string& text) noexcept;
   /// Replaces the progress line; at most ten a second are drawn.
   void progress(const std::string& text);
 

@@ -27,14 +27,21 @@ constexpr double kFinalRateShare = 0.01;         // of the peak
 /// The output directory of a run.
 class RunDirectory {
  public:
+  /// A directory that holds a checkpoint is refused; what a run without one left is written over.
   explicit RunDirectory(const std::string& path) : root_(path) {
     std::error_code error;
-    fs::create_directories(root_ / "checkpoints", error);
+    fs::create_directories(checkpoints(), error);
     if (error)
       throw Error(Code::invalid_argument, "--output-dir " + path + " cannot be written: " + error.message());
-    if (fs::exists(root_ / "config.json"))
-      throw Error(Code::invalid_argument,
-                  "--output-dir " + path + " holds a run already: choose another directory");
+    for (fs::directory_iterator entry(checkpoints(), error), end; !error && entry != end;
+         entry.increment(error))
+      if (entry->path().extension() != ".partial")
+        throw Error(Code::invalid_argument,
+                    "--output-dir " + path + " holds a run already: choose another directory");
+    if (error)
+      throw Error(Code::invalid_argument, "--output-dir " + path + " cannot be read: " + error.message());
+    for (const char* name : {"config.json", "metrics.jsonl", "train.log", "summary.json"})
+      fs::remove(root_ / name, error);
   }
 
   fs::path log() const { return root_ / "train.log"; }
@@ -48,11 +55,11 @@ class RunDirectory {
                  {"backend", device.is_cpu() ? "cpu" : cuda_backend()},
                  {"config", to_json(config)},
                  {"data_fingerprint", plan.fingerprint}};
-    write_file(root_ / "config.json", json.dump(2) + "\n");
+    write_file(root_ / "config.json", text(json, 2) + "\n");
   }
-  void add_metrics(const Json& line) const { append_line(root_ / "metrics.jsonl", line.dump()); }
+  void add_metrics(const Json& line) const { append_line(root_ / "metrics.jsonl", text(line)); }
   void write_summary(const Summary& summary) const {
-    write_file(root_ / "summary.json", to_json(summary).dump(2) + "\n");
+    write_file(root_ / "summary.json", text(to_json(summary), 2) + "\n");
   }
   void link(const char* link_name, const fs::path& checkpoint) const {
     replace_link(root_ / link_name, fs::path("checkpoints") / checkpoint.filename());
@@ -154,6 +161,7 @@ class Trainer {
                   fmt::format("training diverged: the validation loss of epoch {} is {}; lower "
                               "--learning-rate",
                               epoch, validation.loss));
+    const std::int64_t skipped = optimizer_.report().skipped;
     const Json metrics = {{"epoch", epoch},
                           {"step", step_},
                           {"train_loss", train_loss},
@@ -161,8 +169,11 @@ class Trainer {
                           {"val_baseline_loss", validation.baseline_loss},
                           {"learning_rate", schedule_.rate(step_)},
                           {"grad_norm", weighted_mean(norms, std::vector<double>(norms.size(), 1.0))},
+                          {"skipped_steps", skipped},
                           {"windows_per_s", static_cast<double>(seen) / seconds},
                           {"seconds", seconds_now() - start}};
+    if (skipped > 0)
+      log_.line(fmt::format("{} steps skipped so far: their loss or gradient is not finite", skipped));
     log_.line(
         fmt::format("epoch {:4}  train {:.6f}  val {:.6f}  (zero {:.6f})  rate {:.2e}  {:.0f} windows/s",
                     epoch, train_loss, validation.loss, validation.baseline_loss, schedule_.rate(step_),
@@ -195,10 +206,13 @@ class Trainer {
                                       : "the gradient of " + parameter + " is not finite"));
   }
 
+  /// Steps that were skipped, because their loss or gradient is not finite, stand out of the mean.
   static double weighted_mean(const std::vector<Tensor>& scalars, const std::vector<double>& weights) {
     double sum = 0, weight = 0;
     for (std::size_t i = 0; i < scalars.size(); ++i) {
-      sum += weights[i] * scalars[i].values<double>()[0];
+      const double value = scalars[i].values<double>()[0];
+      if (!std::isfinite(value)) continue;
+      sum += weights[i] * value;
       weight += weights[i];
     }
     return weight > 0 ? sum / weight : 0;
@@ -237,23 +251,9 @@ void log_start(const TrainConfig& config, const market::Dataset& data, Device de
   if (!device.is_cpu() && std::string(cuda_backend()) == "emulated")
     log.line(
         "cuda is the emulator here: the kernels' own source on the CPU, made to find faults, not to be fast");
-  std::uint64_t read = 0;
-  for (const auto& file : plan.load.files) {
-    read += file.bars;
-    for (const std::string& warning : file.warnings) log.line("warning: " + warning);
-  }
-  log.line(fmt::format("{} files, {} bars, {} contracts; {} ({}): {} bars, {} stretches",
-                       plan.load.files.size(), read, plan.contracts.size(), plan.symbol, plan.symbol_reason,
-                       plan.bars, plan.stretches));
-  for (const auto& [fault, count] : plan.load.dropped)
-    log.line(fmt::format("dropped {} bars: {}, first {}", count.count, fault, count.first));
-  for (const auto& [fault, count] : plan.load.odd)
-    log.line(fmt::format("kept {} bars: {}, first {}", count.count, fault, count.first));
-  if (plan.load.duplicates > 0)
-    log.line(fmt::format("dropped {} bars that stand twice", plan.load.duplicates));
-  if (plan.load.unmapped.count > 0)
-    log.line(fmt::format("{} bars whose instrument no symbol names, first {}", plan.load.unmapped.count,
-                         plan.load.unmapped.first));
+  for (const std::string& sentence : sentences(plan.load)) log.line(sentence);
+  log.line(fmt::format("{} contracts; {} ({}): {} bars, {} stretches", plan.contracts.size(), plan.symbol,
+                       plan.symbol_reason, plan.bars, plan.stretches));
   log.line(
       fmt::format("windows of {} at stride {}: {}, {} train, {} validation, {} test, {} purged; {} an epoch",
                   plan.sequence_length, plan.stride, plan.counts.windows, plan.counts.train,
@@ -300,39 +300,34 @@ Json plan_json(const TrainConfig& config, const market::Dataset& data) {
                          {"last_ts", contract.last_ts},
                          {"training_volume", contract.training_volume},
                          {"chosen", contract.chosen}});
-  Json dropped = Json::object();
-  for (const auto& [fault, count] : plan.load.dropped)
-    dropped[fault] = {{"count", count.count}, {"first", count.first}};
-  return {{"format_version", kFormatVersion},
-          {"files", plan.load.files.size()},
-          {"bars_read", plan.load.bars_read},
-          {"duplicates", plan.load.duplicates},
-          {"dropped", dropped},
-          {"contracts", contracts},
-          {"symbol", plan.symbol},
-          {"symbol_reason", plan.symbol_reason},
-          {"bars", plan.bars},
-          {"stretches", plan.stretches},
-          {"warm_up_bars", plan.warm_up_bars},
-          {"missing_labels", plan.missing_labels},
-          {"sequence_length", plan.sequence_length},
-          {"stride", plan.stride},
-          {"windows", counts_json(plan.counts)},
-          {"windows_with_warm_up", counts_json(plan.counts_with_warm_up)},
-          {"cuts", plan.cuts},
-          {"windows_per_epoch", plan.windows_per_epoch},
-          {"validation_windows", plan.validation_windows},
-          {"validation_positions", plan.validation_positions},
-          {"target_scale", plan.target_scale},
-          {"features", market::feature_schema().names},
-          {"model", to_json(lti_config(config), dtype_of(config))},
-          {"parameters", Lti::parameter_count(lti_config(config))},
-          {"memory_bytes",
-           {{"data", memory.data},
-            {"parameters", memory.parameters},
-            {"activations", memory.activations},
-            {"total", memory.data + memory.parameters + memory.activations}}},
-          {"data_fingerprint", plan.fingerprint}};
+  Json json = {{"format_version", kFormatVersion}};
+  json.update(to_json(plan.load));
+  json.update(Json{{"contracts", contracts},
+                   {"symbol", plan.symbol},
+                   {"symbol_reason", plan.symbol_reason},
+                   {"bars", plan.bars},
+                   {"stretches", plan.stretches},
+                   {"warm_up_bars", plan.warm_up_bars},
+                   {"missing_labels", plan.missing_labels},
+                   {"sequence_length", plan.sequence_length},
+                   {"stride", plan.stride},
+                   {"windows", counts_json(plan.counts)},
+                   {"windows_with_warm_up", counts_json(plan.counts_with_warm_up)},
+                   {"cuts", plan.cuts},
+                   {"windows_per_epoch", plan.windows_per_epoch},
+                   {"validation_windows", plan.validation_windows},
+                   {"validation_positions", plan.validation_positions},
+                   {"target_scale", plan.target_scale},
+                   {"features", market::feature_schema().names},
+                   {"model", to_json(lti_config(config), dtype_of(config))},
+                   {"parameters", Lti::parameter_count(lti_config(config))},
+                   {"memory_bytes",
+                    {{"data", memory.data},
+                     {"parameters", memory.parameters},
+                     {"activations", memory.activations},
+                     {"total", memory.data + memory.parameters + memory.activations}}},
+                   {"data_fingerprint", plan.fingerprint}});
+  return json;
 }
 
 Json to_json(const Summary& summary) {
@@ -351,17 +346,23 @@ Json to_json(const Summary& summary) {
 
 Summary train(const TrainConfig& config, const market::Dataset& data, Device device, Log& log) {
   validate(config);
+  // The model first: one that does not fit leaves no directory behind.
+  Trainer trainer(config, data, device, log);
   const RunDirectory directory(config.output_dir);
   log.open(directory.log());
-  directory.write_config(config, data.plan(), device);
-  log_start(config, data, device, log);
-  Trainer trainer(config, data, device, log);
-  const Summary summary = trainer.run(directory);
-  log.line(fmt::format(
-      "done: {} epochs, {} steps in {}; best validation loss {:.6f} (epoch {}), zero predictor {:.6f}",
-      summary.epochs, summary.steps, duration_text(summary.seconds), summary.best_val_loss,
-      summary.best_epoch, summary.val_baseline_loss));
-  return summary;
+  try {
+    directory.write_config(config, data.plan(), device);
+    log_start(config, data, device, log);
+    const Summary summary = trainer.run(directory);
+    log.line(fmt::format(
+        "done: {} epochs, {} steps in {}; best validation loss {:.6f} (epoch {}), zero predictor {:.6f}",
+        summary.epochs, summary.steps, duration_text(summary.seconds), summary.best_val_loss,
+        summary.best_epoch, summary.val_baseline_loss));
+    return summary;
+  } catch (const std::exception& error) {
+    log.note(std::string("ended: ") + error.what());
+    throw;
+  }
 }
 
 }  // namespace scantape::train
