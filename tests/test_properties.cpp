@@ -27,8 +27,16 @@ TEST_P(WriteModes, OverwriteAccumulateSkip) {
 TEST_P(Repetitions, GiveTheSameBytes) {
   expect_everywhere(repetitions, *GetParam());
 }
-/// On sizes at which the CPU's loops share their work among threads.
+/// On sizes at which the CPU's loops share their work among threads: those of the benchmarks.
 class Threads : public CaseTest {};
+
+std::vector<const Case*> large_cases() {
+  std::vector<const Case*> list;
+  for (const Case& c : all_cases())
+    if (c.benchmark) list.push_back(&c);
+  return list;
+}
+
 TEST_P(Threads, GiveTheSameBytes) {
   for (const Place place : places(*GetParam()))
     if (place.device.is_cpu()) expect_all_pass(repetitions(*GetParam(), place, seed()));
@@ -50,9 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Properties, WriteModes, testing::ValuesIn(tested_cases(
 INSTANTIATE_TEST_SUITE_P(Properties, Repetitions,
                          testing::ValuesIn(tested_cases([](const Case& c) { return c.properties; })),
                          test_name);
-INSTANTIATE_TEST_SUITE_P(Properties, Threads,
-                         testing::ValuesIn(tested_cases([](const Case& c) { return c.benchmark; })),
-                         test_name);
+INSTANTIATE_TEST_SUITE_P(Properties, Threads, testing::ValuesIn(large_cases()), test_name);
 INSTANTIATE_TEST_SUITE_P(Properties, Items, testing::ValuesIn(tested_cases([](const Case& c) {
                            return c.properties && has_items(c);
                          })),

@@ -18,6 +18,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kDifferenceTolerance = 1e-6;
 constexpr double kDifferenceStep = 1e-5;
 constexpr int kRepetitions = 20;
+constexpr int kRepetitionsOfLargeCases = 4;
 
 Row blank_row(const Case& c, Place place) {
   Row row;
@@ -398,7 +399,8 @@ Rows repetitions(const Case& c, Place place, std::uint64_t seed) {
     std::string fault;
     omp_set_num_threads(1);
     const std::vector<std::byte> first = bits();
-    for (int run = 1; run < kRepetitions && fault.empty(); ++run) {
+    const int runs = c.benchmark ? kRepetitionsOfLargeCases : kRepetitions;
+    for (int run = 1; run < runs && fault.empty(); ++run) {
       omp_set_num_threads(1 + run % 2);
       if (bits() != first)
         fault = "run " + std::to_string(run) + ", with " + std::to_string(1 + run % 2) +
