@@ -29,9 +29,9 @@
 
 #if SCANTAPE_CUDA
 #define SCANTAPE_ROUTE_TO_CUDA(function)                                                      \
+  SCANTAPE_TRY(check_workspace(#function, args.workspace, cuda::function##_workspace(args))); \
   const runtime::CurrentDevice current(lead_device.index);                                    \
   SCANTAPE_TRY(current.status());                                                             \
-  SCANTAPE_TRY(check_workspace(#function, args.workspace, cuda::function##_workspace(args))); \
   return cuda::function(args, stream)
 #define SCANTAPE_ROUTE_WORKSPACE_TO_CUDA(function) cuda::function##_workspace(args)
 #else
