@@ -34,11 +34,6 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-/// Neither infinite nor NaN: both have no zero difference to themselves.
-__device__ bool is_finite(double x) {
-  return x - x == 0;
-}
-
 __device__ double clip_factor(double norm, double max_norm) {
   if (!(max_norm > 0) || !is_finite(max_norm)) return 1;
   const double factor = max_norm / (norm + 1e-6);

@@ -48,7 +48,7 @@ struct Sequences {
 /// one barrier a round is enough.
 template <class T>
 struct MapCells {
-  Affine<T> side[2][kScanThreads];
+  Composed<T> side[2][kScanThreads];
 };
 
 /// Scan over the segments of a block, earlier ones (smaller threadIdx.y) first.
@@ -59,21 +59,21 @@ class SegmentScan {
 
   /// Takes each thread's map; leaves in *before the composition of all earlier segments and in *total that of
   /// all. All threads must call it.
-  __device__ void run(Affine<T> mine, Affine<T>* before, Affine<T>* total) {
+  __device__ void run(Composed<T> mine, Composed<T>* before, Composed<T>* total) {
     const unsigned tile = blockDim.x, segment = threadIdx.y;
     const unsigned self = segment * tile + threadIdx.x;
     cells_.side[front_][self] = mine;
     __syncthreads();
     for (unsigned distance = 1; distance < blockDim.y; distance *= 2) {
       if (segment >= distance) {
-        const Affine<T> earlier = cells_.side[front_][self - distance * tile];
+        const Composed<T> earlier = cells_.side[front_][self - distance * tile];
         mine = combine(mine, earlier);
       }
       front_ = 1 - front_;
       cells_.side[front_][self] = mine;
       __syncthreads();
     }
-    *before = segment > 0 ? cells_.side[front_][self - tile] : affine_identity<T>();
+    *before = segment > 0 ? cells_.side[front_][self - tile] : identity<T>();
     *total = cells_.side[front_][(blockDim.y - 1) * tile + threadIdx.x];
     front_ = 1 - front_;  // the side that nobody reads any more
   }
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kScanThreads)
           step[i].b = b.at(row + first + i, channel);
         }
       }
-      Affine<T> segment = affine_identity<T>(), before, total;
+      Composed<T> segment = identity<T>(), before, total;
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
         if (i < steps) segment = combine(step[i], segment);
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kScanThreads)
           earlier[i] = !wants_d_a ? T(0) : is_first ? initial : h.at(last_row - i - 1, channel);
         }
       }
-      Affine<T> segment = affine_identity<T>(), before, total;
+      Composed<T> segment = identity<T>(), before, total;
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
         if (i < steps) segment = combine(step[i], segment);

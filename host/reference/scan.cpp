@@ -32,8 +32,8 @@ void forward(const ScanForward& args) noexcept {
       if (previous == nullptr) {
         std::copy(input, input + channels, state);
       } else {
-#pragma omp simd
-        for (std::int64_t c = 0; c < channels; ++c) state[c] = decay[c] * previous[c] + input[c];
+        // Rounded once: just below 1 a rounded product alone lies, step after step, to the same side.
+        for (std::int64_t c = 0; c < channels; ++c) state[c] = std::fma(decay[c], previous[c], input[c]);
       }
       previous = state;
     }

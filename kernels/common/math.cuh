@@ -51,6 +51,12 @@ __device__ inline double fma_of(double a, double b, double c) {
   return ::fma(a, b, c);
 }
 
+/// Neither infinite nor NaN: both have no zero difference to themselves.
+template <class T>
+__device__ bool is_finite(T x) {
+  return x - x == T(0);
+}
+
 /// 1 / (1 + exp(-x)); the exponential never overflows.
 template <class T>
 __device__ T sigmoid(T x) {

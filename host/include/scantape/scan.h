@@ -9,9 +9,9 @@ namespace scantape {
 /// Shapes   b, h [B, L, C];  a [C] (constant) or [B, L, C] (varying);  h0, final_state [B, C], both optional
 ///          (h0 absent: zeros).  L >= 1. final_state is h_L.
 /// Dtypes   f32 or f64, all equal.
-/// Accuracy the monoid (a2, b2) o (a1, b1) = (a2 a1, a2 b1 + b2); never a division by a. CPU: step by step. CUDA:
-///          chunks of time per thread, joined by a scan over chunks. A product of decays above 1 inside a chunk may
-///          overflow where the step by step form does not.
+/// Accuracy the monoid (a2, b2) o (a1, b1) = (a2 a1, a2 b1 + b2); never a division by a. CPU: step by step, each
+///          rounded once. CUDA: chunks of time per thread, joined by a scan over chunks, products of decays kept in
+///          twice the precision. Such a product may overflow where the step by step form does not.
 /// Memory   [B, L, C] tensors may have strided rows; the rest is contiguous. Outputs overlap nothing.
 /// Async    enqueues on `stream`; does not synchronise or allocate; a sequence's bits depend on that sequence alone.
 ///          Reentrant.
