@@ -122,6 +122,14 @@ Fill log_uniform(double low, double high, double sign) {
 Fill constant(double value) {
   return each([=](Rng&) { return value; });
 }
+Fill both_signs(Fill magnitudes) {
+  return [magnitudes = std::move(magnitudes)](Rng& rng, const Shape& shape) {
+    Values values = magnitudes(rng, shape);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = i % 2 == 0 ? std::abs(values[i]) : -std::abs(values[i]);
+    return values;
+  };
+}
 
 std::string size_name(const std::vector<std::pair<const char*, std::int64_t>>& sizes) {
   std::string text;

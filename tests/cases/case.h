@@ -177,6 +177,8 @@ Fill normal(double mean = 0, double deviation = 1);
 Fill uniform(double low, double high);
 Fill log_uniform(double low, double high, double sign = 1);
 Fill constant(double value);
+/// The same magnitudes with signs +, -, +, ...: both sides are in every slice, and the first is positive.
+Fill both_signs(Fill magnitudes);
 
 /// "B2-L129-E512" from {{"B", 2}, ...}.
 std::string size_name(const std::vector<std::pair<const char*, std::int64_t>>& sizes);
