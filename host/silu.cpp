@@ -1,5 +1,6 @@
 #include "scantape/silu.h"
 
+#include "elementwise.h"
 #include "route.h"
 
 namespace scantape {
@@ -7,20 +8,11 @@ namespace scantape {
 namespace {
 
 Status check(const SiluForward& args) noexcept {
-  Check check("silu");
-  check.input("x", args.x, {"...", Layout::rows});
-  check.output("y", args.y, {"...", Layout::rows});
-  check.may_be("y", "x");
-  return check.finish();
+  return check_elementwise_forward("silu", args);
 }
 
 Status check(const SiluBackward& args) noexcept {
-  Check check("silu_backward");
-  check.input("x", args.x, {"...", Layout::rows});
-  check.input("d_y", args.d_y, {"...", Layout::rows});
-  check.gradient("d_x", args.d_x, {"...", Layout::rows});
-  check.may_be("d_x", "d_y");
-  return check.finish();
+  return check_elementwise_backward("silu_backward", args);
 }
 
 }  // namespace

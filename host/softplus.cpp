@@ -1,5 +1,6 @@
 #include "scantape/softplus.h"
 
+#include "elementwise.h"
 #include "route.h"
 
 namespace scantape {
@@ -7,20 +8,11 @@ namespace scantape {
 namespace {
 
 Status check(const SoftplusForward& args) noexcept {
-  Check check("softplus");
-  check.input("x", args.x, {"...", Layout::rows});
-  check.output("y", args.y, {"...", Layout::rows});
-  check.may_be("y", "x");
-  return check.finish();
+  return check_elementwise_forward("softplus", args);
 }
 
 Status check(const SoftplusBackward& args) noexcept {
-  Check check("softplus_backward");
-  check.input("x", args.x, {"...", Layout::rows});
-  check.input("d_y", args.d_y, {"...", Layout::rows});
-  check.gradient("d_x", args.d_x, {"...", Layout::rows});
-  check.may_be("d_x", "d_y");
-  return check.finish();
+  return check_elementwise_backward("softplus_backward", args);
 }
 
 }  // namespace

@@ -1,24 +1,11 @@
 #include "scantape/silu.h"
 
-#include "scantape/autograd/ops.h"
-#include "scantape/autograd/tape.h"
+#include "elementwise.h"
 
 namespace scantape::autograd {
 
 Variable silu(const Variable& x) {
-  SiluForward forward;
-  forward.x = x.value();
-  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
-  forward.y = y.writable();
-  call_op(x.device(), silu_forward, silu_forward_workspace, forward);
-
-  return record("silu", {&x}, {y}, [x = Saved(x)](BackwardPass& pass) {
-    SiluBackward backward;
-    backward.x = x.read(pass.op(), "x");
-    backward.d_y = pass.cotangent(0);
-    backward.d_x = pass.gradient(0);
-    pass.call(silu_backward, silu_backward_workspace, backward);
-  })[0];
+  return elementwise("silu", x, silu_forward, silu_forward_workspace, silu_backward, silu_backward_workspace);
 }
 
 }  // namespace scantape::autograd

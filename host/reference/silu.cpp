@@ -1,34 +1,16 @@
 #include "scantape/silu.h"
 
-#include "common.h"
+#include "elementwise.h"
 
 namespace scantape::reference {
 
 Status silu_forward(const SiluForward& args) noexcept {
-  dispatch(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const Rows rows = rows_of(args.x);
-    const RowsOf<const T> x(args.x);
-    const RowsOf<T> y(args.y);
-#pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
-    for (std::int64_t row = 0; row < rows.count; ++row) {
-      for (std::int64_t i = 0; i < rows.length; ++i) y[row][i] = silu(x[row][i]);
-    }
-  });
+  elementwise_forward(args, [](auto x) { return silu(x); });
   return {};
 }
 
 Status silu_backward(const SiluBackward& args) noexcept {
-  dispatch(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const Rows rows = rows_of(args.x);
-    const RowsOf<const T> x(args.x), d_y(args.d_y);
-    const Target<T> d_x(args.d_x);
-#pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
-    for (std::int64_t row = 0; row < rows.count; ++row) {
-      d_x.write(row, rows.length, [&](std::int64_t i) { return d_y[row][i] * silu_derivative(x[row][i]); });
-    }
-  });
+  elementwise_backward(args, [](auto x) { return silu_derivative(x); });
   return {};
 }
 

@@ -1,6 +1,6 @@
 #include "scantape/softplus.h"
 
-#include "common.h"
+#include "elementwise.h"
 
 namespace scantape::reference {
 
@@ -20,31 +20,12 @@ T softplus_derivative(T x) noexcept {
 }  // namespace
 
 Status softplus_forward(const SoftplusForward& args) noexcept {
-  dispatch(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const Rows rows = rows_of(args.x);
-    const RowsOf<const T> x(args.x);
-    const RowsOf<T> y(args.y);
-#pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
-    for (std::int64_t row = 0; row < rows.count; ++row) {
-      for (std::int64_t i = 0; i < rows.length; ++i) y[row][i] = softplus(x[row][i]);
-    }
-  });
+  elementwise_forward(args, [](auto x) { return softplus(x); });
   return {};
 }
 
 Status softplus_backward(const SoftplusBackward& args) noexcept {
-  dispatch(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const Rows rows = rows_of(args.x);
-    const RowsOf<const T> x(args.x), d_y(args.d_y);
-    const Target<T> d_x(args.d_x);
-#pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
-    for (std::int64_t row = 0; row < rows.count; ++row) {
-      d_x.write(row, rows.length,
-                [&](std::int64_t i) { return d_y[row][i] * softplus_derivative(x[row][i]); });
-    }
-  });
+  elementwise_backward(args, [](auto x) { return softplus_derivative(x); });
   return {};
 }
 
