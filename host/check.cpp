@@ -84,8 +84,13 @@ bool overlap(const ConstView& a, const Rows& a_rows, const ConstView& b, const R
   if (a_begin == a_end || b_begin == b_end || a_end <= b_begin || b_end <= a_begin) return false;
 
   // Two blocks of columns of one matrix lie between each other without touching.
-  const auto a_step = static_cast<std::uintptr_t>(a_rows.stride * size_of(a.dtype));
-  const auto b_step = static_cast<std::uintptr_t>(b_rows.stride * size_of(b.dtype));
+  // One row alone has any step: it may lie in the gaps of the other.
+  if (a_rows.count == 1 && b_rows.count == 1) return true;
+  const auto step_of = [](const ConstView& view, const Rows& rows) {
+    return static_cast<std::uintptr_t>(rows.stride * size_of(view.dtype));
+  };
+  const std::uintptr_t a_step = a_rows.count == 1 ? step_of(b, b_rows) : step_of(a, a_rows);
+  const std::uintptr_t b_step = b_rows.count == 1 ? a_step : step_of(b, b_rows);
   if (a_step != b_step) return true;
   const auto a_width = static_cast<std::uintptr_t>(a_rows.length * size_of(a.dtype));
   const auto b_width = static_cast<std::uintptr_t>(b_rows.length * size_of(b.dtype));

@@ -673,6 +673,51 @@ TEST(Routing, BlocksOfColumnsOfOneMatrixDoNotOverlap) {
   EXPECT_EQ(silu_forward(args).message(), "silu: y [4, 5] overlaps x [4, 5], wants memory of its own");
 }
 
+// One row has no stride, whatever its view says: in the gap between the rows of another tensor it touches nothing.
+TEST(Routing, OneRowMayLieInTheGapsOfOthers) {
+  std::vector<float> memory(1 + 4 * 10 + 10, 0.5F);
+  float weight[5] = {1, 1, 1, 1, 1}, statistics[12] = {}, y[20] = {}, d_y[20] = {}, d_x[20] = {};
+  LayerNormBackward args;
+  const auto set = [&](std::int64_t stride) {
+    args.x = ConstView(memory.data() + 1, DType::f32, kCpu, {4, 5});
+    args.x.strides[0] = stride;
+  };
+  args.weight = ConstView(weight, DType::f32, kCpu, {5});
+  args.y = View(y, DType::f32, kCpu, {4, 5});
+  args.statistics = View(statistics, DType::f32, kCpu, {4, 3});
+  args.d_y = ConstView(d_y, DType::f32, kCpu, {4, 5});
+  args.d_x = Gradient(View(d_x, DType::f32, kCpu, {4, 5}), WriteMode::overwrite);
+  const auto accepts = [&](std::int64_t at) {
+    args.d_weight = Gradient(View(memory.data() + at, DType::f32, kCpu, {5}), WriteMode::overwrite);
+    const Status status = layer_norm_backward(args);
+    if (!status.ok()) {
+      EXPECT_EQ(status.message(),
+                "layer_norm_backward: d_weight [5] overlaps x [4, 5], wants memory of its own");
+    }
+    return status.ok();
+  };
+  set(10);  // rows at 1 .. 5, 11 .. 15, 21 .. 25, 31 .. 35
+  for (std::int64_t at = 0; at <= 45; ++at) {
+    bool touches = false;
+    for (std::int64_t row = 0; row < 4; ++row)
+      touches = touches || (at < 1 + 10 * row + 5 && 1 + 10 * row < at + 5);
+    EXPECT_EQ(accepts(at), !touches) << at;
+  }
+  set(9);  // the gaps are one element too small
+  EXPECT_FALSE(accepts(6));
+  EXPECT_TRUE(accepts(33)) << "behind the last row";
+  // Two rows of one each: where they lie decides.
+  SiluForward silu;
+  silu.x = ConstView(memory.data(), DType::f32, kCpu, {1, 5});
+  silu.y = View(memory.data() + 5, DType::f32, kCpu, {1, 5});
+  silu.x.strides[0] = silu.y.strides[0] = 10;
+  EXPECT_TRUE(silu_forward(silu).ok());
+  silu.x.strides[0] = 3;
+  EXPECT_TRUE(silu_forward(silu).ok());
+  silu.y.data = memory.data() + 4;
+  EXPECT_EQ(silu_forward(silu).message(), "silu: y [1, 5] overlaps x [1, 5], wants memory of its own");
+}
+
 TEST(Views, SeenAsRows) {
   const auto rows = [](const Shape& shape, std::vector<std::int64_t> strides) {
     float unused = 0;
