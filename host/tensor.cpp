@@ -55,6 +55,17 @@ void copy_values(const View& to, const ConstView& from) {
   });
 }
 
+/// Refuses sizes below zero, too many of them, and those whose bytes cannot be counted.
+void check_shape(const Shape& shape, DType dtype) {
+  bool fits = shape.rank() >= 0;
+  std::int64_t bytes = size_of(dtype);
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    fits = fits && shape[axis] >= 0;
+    if (fits && shape[axis] > 0) fits = !__builtin_mul_overflow(bytes, shape[axis], &bytes);
+  }
+  if (!fits) refuse("tensor: " + name(shape) + " is not a shape, or more than memory can hold");
+}
+
 template <class To, class From>
 void convert(const Tensor& source, Tensor& result) {
   const std::vector<From> values = source.values<From>();
@@ -65,13 +76,7 @@ void convert(const Tensor& source, Tensor& result) {
 }  // namespace
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
-  bool fits = shape.rank() >= 0;
-  std::int64_t bytes = size_of(dtype);
-  for (int axis = 0; axis < shape.rank(); ++axis) {
-    fits = fits && shape[axis] >= 0;
-    if (fits && shape[axis] > 0) fits = !__builtin_mul_overflow(bytes, shape[axis], &bytes);
-  }
-  if (!fits) refuse("tensor: " + scantape::name(shape) + " is not a shape, or more than memory can hold");
+  check_shape(shape, dtype);
   Tensor tensor;
   tensor.storage_ = std::make_shared<Storage>(device, shape.elements() * size_of(dtype));
   tensor.view_ = View(tensor.storage_->data, dtype, device, shape);
@@ -85,6 +90,7 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
 }
 
 Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
+  check_shape(shape, dtype);
   const auto count = static_cast<std::size_t>(shape.elements());
   if (dtype == DType::f64) return from(shape, std::vector<double>(count, value), device);
   return from(shape, std::vector<float>(count, static_cast<float>(value)), device);
@@ -101,7 +107,8 @@ Tensor Tensor::from(const Shape& shape, const std::vector<T>& values, Device dev
 }
 
 View Tensor::writable() {
-  if (storage_) ++storage_->version;
+  if (!present()) return View();
+  ++storage_->version;
   return view_;
 }
 
@@ -146,6 +153,7 @@ Tensor Tensor::to(Device where) const {
 }
 
 Tensor Tensor::to(DType type) const {
+  if (!present()) refuse("tensor: absent, cannot be converted");
   if (type == dtype()) return *this;
   Tensor host = empty(shape(), type);
   if (type == DType::f64)
@@ -178,6 +186,7 @@ Tensor Tensor::reshape(const Shape& shape) const {
   if (!present() || shape.elements() != elements() || !is_contiguous(view_))
     refuse("tensor: " + (present() ? name(this->shape()) : "absent") + " cannot be seen as " + name(shape) +
            ": the numbers of elements differ, or it is not contiguous");
+  check_shape(shape, dtype());
   Tensor result = *this;
   static_cast<ConstView&>(result.view_) = ConstView(view_.data, dtype(), device(), shape);
   return result;

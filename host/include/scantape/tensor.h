@@ -33,7 +33,7 @@ class Tensor {
   /// For reading.
   ConstView view() const noexcept { return present() ? static_cast<const ConstView&>(view_) : ConstView(); }
   operator ConstView() const noexcept { return view(); }  // NOLINT: an argument of an op
-  /// For writing: counts as a change of the storage (see version).
+  /// For writing: counts as a change of the storage (see version). Both are absent where the tensor is.
   View writable();
 
   /// Host address of the first element, checked against T and the device. The mutable one counts as a change.
