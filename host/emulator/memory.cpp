@@ -289,6 +289,10 @@ void DeviceMemory::mark_written(const void* address, std::size_t bytes) {
   std::memset(region_.state + (reinterpret_cast<std::uintptr_t>(address) - region_.base), kWritten, bytes);
 }
 
+void DeviceMemory::mark_unwritten(const void* address, std::size_t bytes) {
+  std::memset(region_.state + (reinterpret_cast<std::uintptr_t>(address) - region_.base), kUnwritten, bytes);
+}
+
 void DeviceMemory::copy_state(void* target, const void* source, std::size_t bytes) {
   std::memmove(region_.state + (reinterpret_cast<std::uintptr_t>(target) - region_.base),
                region_.state + (reinterpret_cast<std::uintptr_t>(source) - region_.base), bytes);
@@ -332,6 +336,13 @@ void DeviceMemory::close() {
   if (--open_ == 0 && high_water_ > 0) {
     (void)mprotect(reinterpret_cast<void*>(region_.base), high_water_, PROT_NONE);
   }
+}
+
+bool forget_written(const void* address, std::size_t bytes) noexcept {
+  DeviceMemory& memory = DeviceMemory::instance();
+  if (!memory.check_range(address, bytes).empty()) return false;
+  memory.mark_unwritten(address, bytes);
+  return true;
 }
 
 std::vector<LiveAllocation> live_allocations() {

@@ -83,6 +83,7 @@ class DeviceMemory {
   }
   bool all_written(const void* address, std::size_t bytes) const;
   void mark_written(const void* address, std::size_t bytes);
+  void mark_unwritten(const void* address, std::size_t bytes);
   void copy_state(void* target, const void* source, std::size_t bytes);
   /// The first allocation whose guard bytes were overwritten, in words; empty where all are whole.
   std::string check_guards() const;

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -29,7 +30,9 @@ namespace scantape::emulator {
 namespace {
 
 constexpr int kRuntimeVersion = CUDART_VERSION;
-constexpr int kDevices = 1;
+
+std::atomic<int> device_count{1}, device_count_error{0};
+thread_local int current_device = 0, last_device = 0;
 
 struct LastError {
   cudaError_t pending = cudaSuccess;  // what cudaGetLastError gives
@@ -54,6 +57,8 @@ constexpr ErrorName kErrors[] = {
     {cudaErrorInvalidDevicePointer, "cudaErrorInvalidDevicePointer", "invalid device pointer"},
     {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
     {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+     "CUDA driver version is insufficient for CUDA runtime version"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
@@ -157,6 +162,12 @@ cudaError_t copy_rows(void* target, std::size_t target_pitch, const void* source
   return cudaSuccess;
 }
 
+cudaError_t check_device(int device) {
+  if (device >= 0 && device < device_count) return cudaSuccess;
+  return fail(cudaErrorInvalidDevice, "device " + std::to_string(device) + ", the number of devices is " +
+                                          std::to_string(device_count));
+}
+
 }  // namespace
 
 cudaError_t fail(cudaError_t error, const std::string& text) {
@@ -168,6 +179,19 @@ cudaError_t fail(cudaError_t error, const std::string& text) {
 
 bool is_stream(cudaStream_t stream) {
   return stream == nullptr || is_live(stream);
+}
+
+void note_device() {
+  last_device = current_device;
+}
+
+void set_devices(int count, int error) noexcept {
+  device_count = count;
+  device_count_error = error;
+}
+
+int device_of_last_work() noexcept {
+  return last_device;
 }
 
 }  // namespace scantape::emulator
@@ -210,27 +234,29 @@ cudaError_t cudaDriverGetVersion(int* version) {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   if (count == nullptr) return fail(cudaErrorInvalidValue, "count is null");
-  *count = DeviceMemory::instance().available() ? kDevices : 0;
-  if (*count == 0)
+  *count = 0;
+  if (!DeviceMemory::instance().available())
     return fail(cudaErrorNoDevice, "the system refused the address space of the emulated device");
-  return cudaSuccess;
+  if (const int error = device_count_error; error != 0) return fail(static_cast<cudaError_t>(error), "");
+  *count = device_count;
+  return *count > 0 ? cudaSuccess : fail(cudaErrorNoDevice, "");
 }
 
 cudaError_t cudaSetDevice(int device) {
-  if (device != 0)
-    return fail(cudaErrorInvalidDevice, "device " + std::to_string(device) + ", there is only 0");
-  return cudaSuccess;
+  const cudaError_t error = check_device(device);
+  if (error == cudaSuccess) current_device = device;
+  return error;
 }
 
 cudaError_t cudaGetDevice(int* device) {
   if (device == nullptr) return fail(cudaErrorInvalidValue, "device is null");
-  *device = 0;
+  *device = current_device;
   return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (properties == nullptr) return fail(cudaErrorInvalidValue, "properties is null");
-  if (const cudaError_t error = cudaSetDevice(device); error != cudaSuccess) return error;
+  if (const cudaError_t error = check_device(device); error != cudaSuccess) return error;
   cudaDeviceProp result{};
   std::snprintf(result.name, sizeof(result.name), "scantape emulator (sm_80)");
   result.totalGlobalMem = kDeviceBytes;

@@ -6,10 +6,13 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
+
+#include "common/matrix_product.h"
 
 #if SCANTAPE_EMULATED
 #include "scantape_emulator.h"
@@ -193,6 +196,80 @@ TYPED_TEST(CublasLt, ShapesThatDoNotFitAreRefused) {
   EXPECT_NE(product.choose(), CUBLAS_STATUS_SUCCESS);
 }
 
+/// What host/runtime makes of a product: x [rows, k] W[n, k]^T, each matrix `offset` elements behind an address of 256
+/// bytes, rows as far apart as the strides say. Row-major.
+template <class T>
+std::vector<T> by_runtime(std::int64_t rows, std::int64_t n, std::int64_t k, const std::int64_t (&strides)[3],
+                          const std::int64_t (&offsets)[3]) {
+  const std::int64_t heights[3] = {rows, n, rows}, widths[3] = {k, k, n};
+  std::vector<T> memory[3];
+  for (int i = 0; i < 3; ++i) {
+    // No element more than there has to be: a product that takes whole packs reads outside.
+    memory[i].resize(static_cast<std::size_t>(offsets[i] + (heights[i] - 1) * strides[i] + widths[i]),
+                     std::numeric_limits<T>::quiet_NaN());
+    for (std::int64_t row = 0; row < heights[i]; ++row)
+      for (std::int64_t j = 0; j < widths[i]; ++j)
+        memory[i][static_cast<std::size_t>(offsets[i] + row * strides[i] + j)] =
+            T(1) / static_cast<T>(3 + i + j) - static_cast<T>(row) / T(7);
+  }
+  const OnDevice<T> x(memory[0]), weight(memory[1]), y(memory[2]);
+  scantape::MatrixProduct p;
+  p.dtype = scantape::dtype_of<T>;
+  p.transpose_b = true;
+  p.m = rows;
+  p.n = n;
+  p.k = k;
+  p.a = x.get() + offsets[0];
+  p.lda = strides[0];
+  p.b = weight.get() + offsets[1];
+  p.ldb = strides[1];
+  p.c = y.get() + offsets[2];
+  p.ldc = strides[2];
+  const scantape::Status status = scantape::cuda::matrix_product(p, {});
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  const std::vector<T> got = y.read();
+  std::vector<T> dense;
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t j = 0; j < n; ++j) {
+      const T value = got[static_cast<std::size_t>(offsets[2] + row * strides[2] + j)];
+      double want = 0, size = 0;
+      for (std::int64_t step = 0; step < k; ++step) {
+        const double term =
+            static_cast<double>(memory[0][static_cast<std::size_t>(offsets[0] + row * strides[0] + step)]) *
+            static_cast<double>(memory[1][static_cast<std::size_t>(offsets[1] + j * strides[1] + step)]);
+        want += term;
+        size += std::abs(term);
+      }
+      const double tolerance =
+          static_cast<double>(k + 2) * static_cast<double>(std::numeric_limits<T>::epsilon()) * size;
+      EXPECT_TRUE(std::abs(static_cast<double>(value) - want) <= tolerance)
+          << "[" << row << ", " << j << "] got " << static_cast<double>(value) << " want " << want;
+      dense.push_back(value);
+    }
+  return dense;
+}
+
+// One row has no second one whose address could lose its alignment, but its algorithm is that of many rows: what is
+// claimed of it follows its stride. The emulator refuses a claim that many rows would break.
+TYPED_TEST(CublasLt, OneRowIsAlignedAsItsStrideSays) {
+  using T = TypeParam;
+  constexpr std::int64_t kPack = 16 / sizeof(T);
+  for (const std::int64_t k : {kPack, 2 * kPack + 1, std::int64_t{1}, 4 * kPack - 1})
+    for (const std::int64_t n : {std::int64_t{1}, kPack, kPack + 1, 3 * kPack})
+      for (const std::int64_t gap : {std::int64_t{0}, std::int64_t{1}, kPack})
+        for (int misaligned = 0; misaligned < 8; ++misaligned) {
+          SCOPED_TRACE("k " + std::to_string(k) + ", n " + std::to_string(n) + ", gap " +
+                       std::to_string(gap) + ", misaligned " + std::to_string(misaligned));
+          const std::int64_t strides[3] = {k + gap, k + gap, n + gap};
+          const std::int64_t offsets[3] = {misaligned & 1, misaligned >> 1 & 1, misaligned >> 2};
+          const std::vector<T> one = by_runtime<T>(1, n, k, strides, offsets);
+          std::vector<T> many = by_runtime<T>(5, n, k, strides, offsets);
+          many.resize(one.size());
+          EXPECT_EQ(one, many) << "the first of five rows has other bits than that row alone";
+        }
+}
+
 #if SCANTAPE_EMULATED
 void expect_refused(cublasStatus_t status, const char* text) {
   EXPECT_EQ(status, CUBLAS_STATUS_INVALID_VALUE);
@@ -225,6 +302,16 @@ TYPED_TEST(CublasLt, TheEmulatorChecksItsMatrices) {
   }
   EXPECT_EQ(product.run(1, a_data.get(), b_data.get(), 0, unwritten), CUBLAS_STATUS_SUCCESS);
   EXPECT_EQ(cudaFree(unwritten), cudaSuccess);
+
+  // One column alone starts where it should, but its step is not what was claimed.
+  const Matrix<T> column{3, 1, 3, {7, 9, 11}}, result{2, 1, 2, {0, 0}};
+  Product<T> narrow(false, false, a, column, result);
+  ASSERT_EQ(narrow.choose(), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(narrow.run(1, a_data.get(), b_data.get(), 0, d_data.get()), CUBLAS_STATUS_SUCCESS);
+  narrow.prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t{16});
+  ASSERT_EQ(narrow.choose(), CUBLAS_STATUS_SUCCESS);
+  expect_refused(narrow.run(1, a_data.get(), b_data.get(), 0, d_data.get()),
+                 "B is not aligned to the 16 bytes");
 
   product.prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::uint32_t{512});
   ASSERT_EQ(product.choose(), CUBLAS_STATUS_SUCCESS);

@@ -62,6 +62,19 @@ Order order() noexcept;
 /// default.
 void set_access_limit(std::int64_t accesses) noexcept;
 
+/// What cudaGetDeviceCount tells from now on: a number of devices or, where `error` is not 0, that
+/// cudaError_t. One at the start. More than one share one memory: they are there to see which of them host
+/// code takes.
+void set_devices(int count, int error = 0) noexcept;
+/// The device that was current when this host thread last gave work to a stream: a launch, an allocation, a
+/// release, a copy, a fill, a wait.
+int device_of_last_work() noexcept;
+
+/// Takes back that anybody has written these bytes of device memory. They keep their values, but a kernel that
+/// reads one is at fault: so guard bands inside an allocation are closed. False where the bytes are not in
+/// one live allocation.
+bool forget_written(const void* address, std::size_t bytes) noexcept;
+
 /// What this process has run so far.
 struct Statistics {
   std::int64_t launches = 0;
