@@ -4,6 +4,10 @@
 #include <cstring>
 #include <limits>
 
+#if SCANTAPE_EMULATED
+#include "scantape_emulator.h"
+#endif
+
 namespace scantape::cases {
 namespace {
 
@@ -82,6 +86,23 @@ void Image::write_nan() {
 void Image::upload() {
   written_ = host_;
   require(copy_bytes(device_, memory_, kCpu, host_.data(), static_cast<std::int64_t>(host_.size())));
+#if SCANTAPE_EMULATED
+  if (device_.is_cpu()) return;
+  for_each_gap([this](std::size_t begin, std::size_t end) {
+    if (!emulator::forget_written(static_cast<const std::byte*>(memory_) + begin, end - begin))
+      throw Error(Code::cuda, "a tensor's guard band is not on the device");
+  });
+#endif
+}
+
+template <class F>
+void Image::for_each_gap(const F& f) const {
+  std::size_t owned_up_to = 0;
+  for (std::int64_t row = 0; row < rows_; ++row) {
+    if (row_at(row) > owned_up_to) f(owned_up_to, row_at(row));
+    owned_up_to = row_at(row) + row_bytes();
+  }
+  f(owned_up_to, host_.size());
 }
 
 void Image::fetch() {
@@ -111,21 +132,15 @@ std::vector<std::byte> Image::bits() const {
 }
 
 std::string Image::guard_damage() const {
-  const auto damage_in = [this](std::size_t begin, std::size_t end) -> std::string {
-    for (std::size_t at = begin; at < end; ++at)
+  std::string damage;
+  for_each_gap([&](std::size_t begin, std::size_t end) {
+    for (std::size_t at = begin; at < end && damage.empty(); ++at)
       if (host_[at] != std::byte{0xFF})
-        return "wrote outside the tensor, byte " +
-               std::to_string(static_cast<std::int64_t>(at) - first_ * size_of(view_.dtype)) +
-               " from its start";
-    return {};
-  };
-  std::size_t owned_up_to = 0;
-  for (std::int64_t row = 0; row < rows_; ++row) {
-    const std::string damage = damage_in(owned_up_to, row_at(row));
-    if (!damage.empty()) return damage;
-    owned_up_to = row_at(row) + row_bytes();
-  }
-  return damage_in(owned_up_to, host_.size());
+        damage = "wrote outside the tensor, byte " +
+                 std::to_string(static_cast<std::int64_t>(at) - first_ * size_of(view_.dtype)) +
+                 " from its start";
+  });
+  return damage;
 }
 
 std::string Image::element_damage() const {

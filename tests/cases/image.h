@@ -10,7 +10,8 @@ namespace scantape::cases {
 
 /// A tensor in memory of its own on a device, with guard bands around it and in the gaps between its rows.
 /// Bytes that belong to no element hold 0xFF (a NaN in either type): whoever reads them spoils the result,
-/// whoever writes them is found. Not copyable.
+/// whoever writes them is found. In the emulator whoever reads them is found as well, whatever becomes of the
+/// value. Not copyable.
 class Image {
  public:
   Image(const Shape& shape, DType dtype, Device device, Layout layout);
@@ -39,6 +40,9 @@ class Image {
 
  private:
   void upload();
+  /// Calls f(first byte, behind the last) for each stretch of bytes that belong to no element.
+  template <class F>
+  void for_each_gap(const F& f) const;
   /// The host bytes of one row.
   std::size_t row_at(std::int64_t row) const noexcept;
   std::size_t row_bytes() const noexcept;
