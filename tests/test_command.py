@@ -146,6 +146,44 @@ class Command(unittest.TestCase):
         model.write_bytes(model.read_bytes()[:-4])
         self.refused(3, ["model.safetensors", "outside"], "evaluate", "--checkpoint", out / "last", "--data-dir", self.bars)
 
+    def test_evaluate_names_each_part_by_its_place_in_time(self):
+        week = self.root / "week"
+        made = run("synth", "--out", week, "--days", 7, "--symbols", "ES", "--seed", 6)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        files = sorted(week.glob("*.dbn.zst"))
+        folders = {}
+        for name, chosen in {"early": files[:2], "middle": files[2:5], "late": files[5:], "all": files}.items():
+            folders[name] = self.root / ("week_" + name)
+            folders[name].mkdir()
+            for file in chosen:
+                (folders[name] / file.name).symlink_to(file)
+        out = self.root / "week_run"
+        done = run("train", "--data-dir", folders["middle"], "--output-dir", out, "--split", "60/20/20", *self.small)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+        def scores(folder):
+            report = self.document("evaluate", "--checkpoint", out / "last", "--data-dir", folders[folder], "--json")
+            self.assertEqual(report["same_data"], folder == "middle")
+            for part in report["parts"]:
+                self.assertGreater(part["positions"], 0, part)
+                self.assertGreater(part["baseline_loss"], 0, part)
+                self.assertAlmostEqual(part["skill"], 1 - part["loss"] / part["baseline_loss"], 12)
+            return {part["part"]: part for part in report["parts"]}
+
+        alone, among = scores("middle"), scores("all")
+        self.assertEqual(list(alone), ["train", "val", "test"])
+        self.assertEqual(list(among), ["before", "train", "val", "test", "new"])
+        for held_out in ["val", "test"]:
+            self.assertEqual(alone[held_out], among[held_out], "what lies around it changes nothing")
+        # What the weights were not fitted on is no part of train, whichever side it lies on.
+        self.assertEqual(scores("early"), {"before": scores("early")["before"]})
+        self.assertEqual(scores("late"), {"new": scores("late")["new"]})
+        printed = run("evaluate", "--checkpoint", out / "last", "--data-dir", folders["all"]).stdout.splitlines()
+        self.assertIn("not the bars of training", printed[0])
+        self.assertEqual([line.split()[0] for line in printed[2:7]], list(among))
+        for line in printed[2:7]:
+            self.assertEqual(line.split()[1:3], [str(among[line.split()[0]][key]) for key in ["windows", "positions"]])
+
     @unittest.skipUnless(DATA, "SCANTAPE_TEST_DATA is not set")
     def test_the_real_month_in_windows(self):
         plan = self.document("train", "--dry-run", "--json", "--data-dir", f"{DATA}/bars/6e", "--stride", 1)
