@@ -85,7 +85,6 @@ bool overlap(const ConstView& a, const Rows& a_rows, const ConstView& b, const R
 
   // Two blocks of columns of one matrix lie between each other without touching.
   // One row alone has any step: it may lie in the gaps of the other.
-  if (a_rows.count == 1 && b_rows.count == 1) return true;
   const auto step_of = [](const ConstView& view, const Rows& rows) {
     return static_cast<std::uintptr_t>(rows.stride * size_of(view.dtype));
   };

@@ -687,6 +687,11 @@ TEST(Routing, OneRowMayLieInTheGapsOfOthers) {
   args.statistics = View(statistics, DType::f32, kCpu, {4, 3});
   args.d_y = ConstView(d_y, DType::f32, kCpu, {4, 5});
   args.d_x = Gradient(View(d_x, DType::f32, kCpu, {4, 5}), WriteMode::overwrite);
+  const auto touches = [](std::int64_t at) {
+    bool any = false;
+    for (std::int64_t row = 0; row < 4; ++row) any = any || (at < 1 + 10 * row + 5 && 1 + 10 * row < at + 5);
+    return any;
+  };
   const auto accepts = [&](std::int64_t at) {
     args.d_weight = Gradient(View(memory.data() + at, DType::f32, kCpu, {5}), WriteMode::overwrite);
     const Status status = layer_norm_backward(args);
@@ -697,15 +702,20 @@ TEST(Routing, OneRowMayLieInTheGapsOfOthers) {
     return status.ok();
   };
   set(10);  // rows at 1 .. 5, 11 .. 15, 21 .. 25, 31 .. 35
-  for (std::int64_t at = 0; at <= 45; ++at) {
-    bool touches = false;
-    for (std::int64_t row = 0; row < 4; ++row)
-      touches = touches || (at < 1 + 10 * row + 5 && 1 + 10 * row < at + 5);
-    EXPECT_EQ(accepts(at), !touches) << at;
-  }
+  for (std::int64_t at = 0; at <= 45; ++at) EXPECT_EQ(accepts(at), !touches(at)) << at;
   set(9);  // the gaps are one element too small
   EXPECT_FALSE(accepts(6));
   EXPECT_TRUE(accepts(33)) << "behind the last row";
+  // The other way round: rows are written, and one row between them is read.
+  args.d_weight = Gradient();
+  args.x = ConstView(y, DType::f32, kCpu, {4, 5});
+  args.d_x.view = View(memory.data() + 1, DType::f32, kCpu, {4, 5});
+  args.d_x.view.strides[0] = 10;
+  for (std::int64_t at = 0; at <= 45; ++at) {
+    args.weight = ConstView(memory.data() + at, DType::f32, kCpu, {5});
+    const Status status = layer_norm_backward(args);
+    EXPECT_EQ(status.ok(), !touches(at)) << at << ": " << status.message();
+  }
   // Two rows of one each: where they lie decides.
   SiluForward silu;
   silu.x = ConstView(memory.data(), DType::f32, kCpu, {1, 5});
