@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "cases/image.h"
 #include "common/launch.cuh"
 #include "common/shared.cuh"
 #include "scantape_emulator.h"
@@ -493,6 +494,56 @@ TEST_F(EmulatorAccess, DeviceMemoryNobodyWrote) {
   const Buffer<float> x(64), y(64);
   const Status status = launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, x.get(), y.get(), 64);
   expect_fault(status, FaultKind::never_written, "copy.read", {0, 0, 0}, {0, 0, 0});
+}
+
+__global__ void wasteful_kernel(const float* x, float* y, std::int64_t at) {
+  const float value = x[at];  // @wasteful.read
+  y[0] = value == value ? 1.0f : 2.0f;
+  y[0] = 3.0f;
+}
+
+// The tensors of the op tests lie in guard bands inside one allocation. Whoever reads one is found by the read itself:
+// the value does not have to reach a result.
+TEST_F(EmulatorAccess, GuardBandsOfTheOpTestsAreClosed) {
+  const Buffer<float> y(1);
+  const Shape shape{3, 5};
+  for (const cases::Layout layout :
+       {cases::Layout::dense, cases::Layout::strided, cases::Layout::misaligned}) {
+    cases::Image image(shape, DType::f32, kCuda, layout);
+    for (const bool again : {false, true}) {  // each time it is written
+      image.write(cases::Values(15, 0.5));
+      const View view = image.view();
+      const auto reads = [&](std::int64_t at) {
+        return launch("wasteful", wasteful_kernel, dim3(1), dim3(1), 0, {}, view.as<const float>(), y.get(),
+                      at);
+      };
+      for (std::int64_t at = -6; at < 3 * view.strides[0] + 6; ++at) {
+        SCOPED_TRACE("layout " + std::to_string(static_cast<int>(layout)) + ", element " +
+                     std::to_string(at) + (again ? ", written twice" : ""));
+        const bool inside = at >= 0 && at < 3 * view.strides[0] && at % view.strides[0] < shape[1];
+        if (inside)
+          expect_right(reads(at));
+        else
+          expect_fault(reads(at), FaultKind::never_written, "wasteful.read", {0, 0, 0}, {0, 0, 0});
+      }
+      image.fetch();
+      EXPECT_EQ(image.guard_damage(), "");
+    }
+  }
+}
+
+TEST_F(EmulatorAccess, BytesCountAsNeverWrittenWhereThatIsAsked) {
+  const Buffer<float> x(64, 1.0f), y(64);
+  ASSERT_TRUE(emulator::forget_written(x.get() + 40, sizeof(float)));
+  expect_right(launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, x.get(), y.get(), 40));
+  const Status status = launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, x.get(), y.get(), 64);
+  expect_fault(status, FaultKind::never_written, "copy.read", {0, 0, 0}, {40, 0, 0});
+  EXPECT_EQ(x.read(), std::vector<float>(64, 1.0f)) << "the values stay";
+  expect_right(launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, y.get(), x.get() + 40, 1));
+  expect_right(launch("copy", copy_kernel, dim3(1), dim3(64), 0, {}, x.get(), y.get(), 64));
+  std::vector<float> host(64);
+  EXPECT_FALSE(emulator::forget_written(host.data(), 4));
+  EXPECT_FALSE(emulator::forget_written(x.get() + 60, 5 * sizeof(float)));
 }
 
 struct Pair {
