@@ -40,6 +40,9 @@ OpArgument plain(const char* argument, const char* shape) {
 OpArgument with_gradient(const char* argument, const char* shape) {
   return {.name = argument, .shape = shape, .gradient = true};
 }
+OpArgument optional_with_gradient(const char* argument, const char* shape) {
+  return {.name = argument, .shape = shape, .optional = true, .gradient = true};
+}
 
 OpInfo elementwise(const char* op) {
   return {.name = op,
@@ -53,9 +56,8 @@ OpInfo elementwise(const char* op) {
 
 OpInfo projection() {
   return {.name = "projection",
-          .inputs = {with_gradient("x", "[..., I]"),
-                     with_gradient("weight", "[O, I]"),
-                     {.name = "bias", .shape = "[O]", .optional = true, .gradient = true}},
+          .inputs = {with_gradient("x", "[..., I]"), with_gradient("weight", "[O, I]"),
+                     optional_with_gradient("bias", "[O]")},
           .outputs = {with_gradient("y", "[..., O]")},
           .options = {given("bias")},
           .numbers = {},
@@ -63,23 +65,23 @@ OpInfo projection() {
           .limits = {rank_limit()}};
 }
 
-OpInfo layer_norm() {
-  return {.name = "layer_norm",
-          .inputs = {with_gradient("x", "[..., E]"), with_gradient("weight", "[E]"),
-                     with_gradient("bias", "[E]")},
-          .outputs = {with_gradient("y", "[..., E]"), plain("statistics", "[..., 3]")},
-          .options = {},
+OpInfo norm(const char* op, const char* statistics) {
+  return {.name = op,
+          .inputs = {with_gradient("x", "[..., E]"), optional_with_gradient("residual", "[..., E]"),
+                     with_gradient("weight", "[E]"), optional_with_gradient("bias", "[E]")},
+          .outputs = {with_gradient("y", "[..., E]"), optional_with_gradient("r", "[..., E]"),
+                      plain("statistics", statistics)},
+          .options = {given("residual"), given("bias")},
           .numbers = {{"eps", "finite, above 0", 1e-5}},
           .dtypes = both_types(),
-          .limits = {rank_limit(), "E >= 1"}};
+          .limits = {rank_limit(), "E >= 1", "r only beside a residual"}};
 }
 
 OpInfo discretize() {
   return {.name = "discretize",
           .inputs = {with_gradient("dt", "[N]"), with_gradient("A", "[N]"), with_gradient("B", "[N, E]")},
-          .outputs = {with_gradient("A_bar", "[N]"),
-                      with_gradient("B_bar", "[N, E]"),
-                      {.name = "F", .shape = "[N]", .optional = true, .gradient = true}},
+          .outputs = {with_gradient("A_bar", "[N]"), with_gradient("B_bar", "[N, E]"),
+                      optional_with_gradient("F", "[N]")},
           .options = {{"method", {"zoh", "exp_euler", "bilinear", "euler"}}, given("F")},
           .numbers = {},
           .dtypes = both_types(),
@@ -95,8 +97,7 @@ OpInfo scan() {
                       .optional = true,
                       .gradient = true,
                       .gradient_when_absent = true}},
-          .outputs = {with_gradient("h", "[B, L, C]"),
-                      {.name = "final_state", .shape = "[B, C]", .optional = true, .gradient = true}},
+          .outputs = {with_gradient("h", "[B, L, C]"), optional_with_gradient("final_state", "[B, C]")},
           .options = {{"decay", {"constant", "varying"}}, given("h0"), given("final_state")},
           .numbers = {},
           .dtypes = both_types(),
@@ -160,9 +161,17 @@ OpInfo adamw() {
 
 const std::vector<OpInfo>& registry() {
   static const std::vector<OpInfo> ops = {
-      projection(), layer_norm(), elementwise("softplus"), elementwise("silu"),
-      discretize(), scan(),       state_output(),          mse(),
-      grad_norm(),  adamw(),
+      projection(),
+      norm("layer_norm", "[..., 3]"),
+      norm("rms_norm", "[..., 1]"),
+      elementwise("softplus"),
+      elementwise("silu"),
+      discretize(),
+      scan(),
+      state_output(),
+      mse(),
+      grad_norm(),
+      adamw(),
   };
   return ops;
 }

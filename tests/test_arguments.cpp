@@ -18,6 +18,7 @@
 #include "scantape/layer_norm.h"
 #include "scantape/mse.h"
 #include "scantape/projection.h"
+#include "scantape/rms_norm.h"
 #include "scantape/scan.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
@@ -34,9 +35,10 @@ struct Slot {
   ConstView* view;
   bool written;
   bool optional;
-  bool strided;      // rows may lie apart
-  WriteMode* mode;   // of a gradient
-  bool independent;  // its size and dtype are right whatever they are
+  bool strided;                   // rows may lie apart
+  WriteMode* mode;                // of a gradient
+  bool independent;               // its size and dtype are right whatever they are
+  const char* without = nullptr;  // what is said where it is left out, if not that it is missing
 };
 
 /// A call whose arguments all fit. Slots point into `args`, so it stays where it was made.
@@ -209,7 +211,7 @@ class Call {
   void check_presence(const Slot& slot) {
     const auto leave_out = [](ConstView& view) { view = ConstView(); };
     if (!slot.optional) {
-      refuse(slot, leave_out, {slot.name + " is missing, wants ["});
+      refuse(slot, leave_out, {slot.without != nullptr ? slot.without : slot.name + " is missing, wants ["});
       return;
     }
     const ConstView good = *slot.view;
@@ -224,7 +226,9 @@ class Call {
            {"not aligned"});
     const int rank = slot.view->rank();
     if (rank == 0) return;
-    refuse(slot, [&](ConstView& view) { view.strides[rank - 1] = 2; }, {name(slot.view->shape), "strides ["});
+    if (slot.view->shape.back() > 1)  // else its stride is not looked at
+      refuse(slot, [&](ConstView& view) { view.strides[rank - 1] = 2; },
+             {name(slot.view->shape), "strides ["});
     if (rank == 1) return;
 
     // Rows two elements further apart than they are long, the leading dimensions still in one stride.
@@ -338,41 +342,89 @@ TEST_P(Arguments, ProjectionBackward) {
   call.check_everything();
 }
 
-template <class Args>
-void add_layer_norm(Call<Args>& call) {
-  call.input("x", call.args.x, {2, 3, 4}).strided = true;
-  call.input("weight", call.args.weight, {4});
+/// A norm that saves `numbers` a row.
+struct NormOp {
+  const char* name;
+  std::int64_t numbers;
+  Status (*forward)(const NormForward&, Stream) noexcept;
+  Status (*backward)(const NormBackward&, Stream) noexcept;
+};
+const NormOp kNorms[] = {{"layer_norm", 3, layer_norm_forward, layer_norm_backward},
+                         {"rms_norm", 1, rms_norm_forward, rms_norm_backward}};
+
+TEST_P(Arguments, NormForward) {
+  for (const NormOp& op : kNorms)
+    for (const bool sum_wanted : {false, true}) {
+      Call<NormForward> call(op.name, op.forward, GetParam());
+      call.input("x", call.args.x, {2, 3, 4}).strided = true;
+      Slot& residual = call.input("residual", call.args.residual, {2, 3, 4});
+      residual.strided = true;
+      residual.optional = !sum_wanted;
+      residual.without = "r is wanted, but there is no residual";
+      call.input("weight", call.args.weight, {4});
+      call.input("bias", call.args.bias, {4}).optional = true;
+      call.output("y", call.args.y, {2, 3, 4}).strided = true;
+      if (sum_wanted) {
+        Slot& r = call.output("r", call.args.r, {2, 3, 4});
+        r.strided = r.optional = true;
+      }
+      call.output("statistics", call.args.statistics, {2, 3, op.numbers});
+      for (const char* over : {"x", "residual"}) {
+        call.may_be("y", over);
+        call.may_be("r", over);
+      }
+      call.check_everything();
+      for (double eps : {0.0, -1e-5, HUGE_VAL, std::nan("")}) {
+        call.args.eps = eps;
+        const Status status = op.forward(call.args, {});
+        EXPECT_EQ(status.code(), Code::invalid_argument);
+        EXPECT_NE(status.message().find(std::string(op.name) + ": eps is "), std::string::npos)
+            << status.message();
+      }
+    }
 }
 
-TEST_P(Arguments, LayerNormForward) {
-  Call<LayerNormForward> call("layer_norm", layer_norm_forward, GetParam());
-  add_layer_norm(call);
-  call.input("bias", call.args.bias, {4});
-  call.output("y", call.args.y, {2, 3, 4}).strided = true;
-  call.output("statistics", call.args.statistics, {2, 3, 3});
-  call.may_be("y", "x");
-  call.check_everything();
-  for (double eps : {0.0, -1e-5, HUGE_VAL, std::nan("")}) {
-    call.args.eps = eps;
-    const Status status = layer_norm_forward(call.args);
-    EXPECT_EQ(status.code(), Code::invalid_argument);
-    EXPECT_NE(status.message().find("layer_norm: eps is "), std::string::npos) << status.message();
-  }
+TEST_P(Arguments, NormBackward) {
+  for (const NormOp& op : kNorms)
+    for (const bool summed : {false, true}) {
+      const std::string name = std::string(op.name) + "_backward";
+      Call<NormBackward> call(name.c_str(), op.backward, GetParam());
+      if (summed) {
+        Slot& r = call.output("r", call.args.r, {2, 3, 4});
+        r.written = false;
+        r.strided = true;
+        call.args.residual = call.args.r;  // not looked into
+      } else {
+        call.input("x", call.args.x, {2, 3, 4}).strided = true;
+      }
+      call.input("weight", call.args.weight, {4});
+      call.output("statistics", call.args.statistics, {2, 3, op.numbers}).written = false;
+      Slot& d_y = call.input("d_y", call.args.d_y, {2, 3, 4});
+      d_y.strided = d_y.optional = true;
+      if (summed) {
+        Slot& d_r = call.input("d_r", call.args.d_r, {2, 3, 4});
+        d_r.strided = d_r.optional = true;
+      }
+      call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
+      if (summed) call.gradient("d_residual", call.args.d_residual, {2, 3, 4}).strided = true;
+      call.gradient("d_weight", call.args.d_weight, {4});
+      call.gradient("d_bias", call.args.d_bias, {4});
+      call.may_be("d_x", "d_y");
+      call.may_be("d_residual", "d_r");
+      EXPECT_EQ(op.backward(call.args, {}).message(), name + ": d_bias is wanted, but there is no bias");
+      call.args.bias = call.args.weight;
+      call.check_everything();
+      if (summed) continue;
+      call.args.d_r = call.args.d_y;
+      EXPECT_EQ(op.backward(call.args, {}).message(), name + ": d_r is given, but there is no residual");
+      call.args.d_r = ConstView();
+      call.args.d_residual = call.args.d_x;
+      EXPECT_EQ(op.backward(call.args, {}).message(),
+                name + ": d_residual is wanted, but there is no residual");
+    }
 }
 
-TEST_P(Arguments, LayerNormBackward) {
-  Call<LayerNormBackward> call("layer_norm_backward", layer_norm_backward, GetParam());
-  add_layer_norm(call);
-  call.output("statistics", call.args.statistics, {2, 3, 3}).written = false;
-  call.input("d_y", call.args.d_y, {2, 3, 4}).strided = true;
-  call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
-  call.gradient("d_weight", call.args.d_weight, {4});
-  call.gradient("d_bias", call.args.d_bias, {4});
-  call.may_be("d_x", "d_y");
-  call.check_everything();
-}
-
-TEST_P(Arguments, LayerNormOfNothing) {
+TEST_P(Arguments, NormOfNothing) {
   double memory[16] = {};
   LayerNormForward args;
   args.x = ConstView(memory, GetParam(), kCpu, {3, 0});
@@ -381,6 +433,8 @@ TEST_P(Arguments, LayerNormOfNothing) {
   args.statistics = View(memory + 4, GetParam(), kCpu, {3, 3});
   EXPECT_EQ(layer_norm_forward(args).message(),
             "layer_norm: x has shape [3, 0], wants [..., E] with E above 0");
+  args.statistics = View(memory + 4, GetParam(), kCpu, {3, 1});
+  EXPECT_EQ(rms_norm_forward(args).message(), "rms_norm: x has shape [3, 0], wants [..., E] with E above 0");
 }
 
 template <class Args>

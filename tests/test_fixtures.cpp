@@ -15,6 +15,7 @@
 #include "scantape/layer_norm.h"
 #include "scantape/mse.h"
 #include "scantape/projection.h"
+#include "scantape/rms_norm.h"
 #include "scantape/scan.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
@@ -138,26 +139,46 @@ TEST(Fixtures, Projection) {
   });
 }
 
+/// A norm that saves `numbers` a row.
+void norm_follows(Fixture& f, std::int64_t numbers, Status (*forward)(const NormForward&, Stream) noexcept,
+                  Status (*backward)(const NormBackward&, Stream) noexcept,
+                  std::int64_t (*workspace)(const NormBackward&) noexcept) {
+  const Tensor x = f.input("x"), residual = f.input("residual"), weight = f.input("weight"),
+               bias = f.input("bias");
+  const Tensor d_y = f.cotangent("y"), d_r = f.cotangent("r");
+  Shape statistics = x.shape();
+  statistics[statistics.rank() - 1] = numbers;
+  Tensor saved = Tensor::empty(statistics, DType::f64, x.device());
+  NormBackward args;
+  args.x = x;
+  args.residual = view_of(residual);
+  args.weight = weight;
+  args.bias = view_of(bias);
+  args.eps = f.number("eps");
+  args.y = f.output("y");
+  if (residual.present()) args.r = f.output("r");
+  args.statistics = saved.writable();
+  f.call<NormForward>(
+      forward, [](const NormForward&) noexcept -> std::int64_t { return 0; }, args);
+  args.d_y = view_of(d_y);
+  args.d_r = view_of(d_r);
+  args.d_x = f.gradient("x");
+  args.d_residual = f.gradient("residual");
+  args.d_weight = f.gradient("weight");
+  args.d_bias = f.gradient("bias");
+  f.call(backward, workspace, args);
+  f.expect_equal();
+}
+
 TEST(Fixtures, LayerNorm) {
   for_each_fixture("layer_norm", [](Fixture& f) {
-    const Tensor x = f.input("x"), weight = f.input("weight"), bias = f.input("bias"), d_y = f.cotangent("y");
-    Shape statistics = x.shape();
-    statistics[statistics.rank() - 1] = 3;
-    Tensor saved = Tensor::empty(statistics, DType::f64, x.device());
-    LayerNormBackward args;
-    args.x = x;
-    args.weight = weight;
-    args.bias = bias;
-    args.eps = f.number("eps");
-    args.y = f.output("y");
-    args.statistics = saved.writable();
-    f.call<LayerNormForward>(layer_norm_forward, layer_norm_forward_workspace, args);
-    args.d_y = d_y;
-    args.d_x = f.gradient("x");
-    args.d_weight = f.gradient("weight");
-    args.d_bias = f.gradient("bias");
-    f.call(layer_norm_backward, layer_norm_backward_workspace, args);
-    f.expect_equal();
+    norm_follows(f, 3, layer_norm_forward, layer_norm_backward, layer_norm_backward_workspace);
+  });
+}
+
+TEST(Fixtures, RmsNorm) {
+  for_each_fixture("rms_norm", [](Fixture& f) {
+    norm_follows(f, 1, rms_norm_forward, rms_norm_backward, rms_norm_backward_workspace);
   });
 }
 

@@ -127,6 +127,38 @@ TEST(Gradcheck, ComposedOpsOfOneLayer) {
   EXPECT_TRUE(report.pass()) << report.text();
 }
 
+/// Two blocks of a residual stream: each adds to it what a norm of it gave. The last value of the stream is left out of
+/// the result at first, then y is: each cotangent comes alone, too.
+TEST(Gradcheck, NormsOfAResidualStream) {
+  for (const auto norm : {residual_layer_norm, residual_rms_norm})
+    for (const bool with_bias : {true, false})
+      for (const int wanted : {0, 1, 2}) {
+        const auto stream = [&](const std::vector<Variable>& in) {
+          const Variable bias = with_bias ? in[3] : Variable();
+          const Normed first = norm(in[0], in[1], in[2], bias, 1e-5);
+          const Normed second = norm(silu(first.y), first.r, in[2], bias, 1e-5);
+          const Normed twice = norm(second.r, second.r, in[2], bias, 1e-5);  // one variable, two gradients
+          if (wanted == 0) return std::vector<Variable>{twice.y};
+          if (wanted == 1) return std::vector<Variable>{twice.r};
+          return std::vector<Variable>{second.y, twice.y, twice.r};
+        };
+        std::vector<Tensor> inputs{random_tensor({2, 3, 5}, 1), random_tensor({2, 3, 5}, 2),
+                                   random_tensor({5}, 3)};
+        if (with_bias) inputs.push_back(random_tensor({5}, 4));
+        const auto report = check(stream, inputs);
+        EXPECT_TRUE(report.pass()) << report.text();
+      }
+}
+
+TEST(Gradcheck, NormsWithoutAResidual) {
+  const auto both = [](const std::vector<Variable>& in) {
+    return std::vector<Variable>{layer_norm(in[0], in[1]), rms_norm(in[0], in[1], in[2])};
+  };
+  const auto report =
+      check(both, {random_tensor({2, 3, 5}, 1), random_tensor({5}, 2), random_tensor({5}, 3)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
 TEST(SliceError, SeesASmallChannelBesideALargeOne) {
   const Values want{1e6, 1, 2e6, 2}, wrong{1e6, 1.5, 2e6, 2};
   EXPECT_GT(slice_error(wrong, want, {2, 2}), 0.1);

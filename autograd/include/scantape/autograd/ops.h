@@ -10,7 +10,18 @@
 namespace scantape::autograd {
 
 Variable projection(const Variable& x, const Variable& weight, const Variable& bias = {});
-Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, double eps = 1e-5);
+Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias = {}, double eps = 1e-5);
+Variable rms_norm(const Variable& x, const Variable& weight, const Variable& bias = {}, double eps = 1e-5);
+
+/// A norm of r = x + residual, and r itself, for the next layer to go on from: one pass over memory.
+struct Normed {
+  Variable y, r;
+};
+Normed residual_layer_norm(const Variable& x, const Variable& residual, const Variable& weight,
+                           const Variable& bias = {}, double eps = 1e-5);
+Normed residual_rms_norm(const Variable& x, const Variable& residual, const Variable& weight,
+                         const Variable& bias = {}, double eps = 1e-5);
+
 Variable softplus(const Variable& x);
 Variable silu(const Variable& x);
 
