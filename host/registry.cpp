@@ -77,6 +77,18 @@ OpInfo norm(const char* op, const char* statistics) {
           .limits = {rank_limit(), "E >= 1", "r only beside a residual"}};
 }
 
+OpInfo projection_layer_norm() {
+  return {.name = "projection_layer_norm",
+          .inputs = {with_gradient("x", "[..., I]"), with_gradient("weight", "[E, I]"),
+                     optional_with_gradient("bias", "[E]"), with_gradient("norm_weight", "[E]"),
+                     optional_with_gradient("norm_bias", "[E]")},
+          .outputs = {with_gradient("y", "[..., E]"), plain("statistics", "[..., 3]")},
+          .options = {given("bias"), given("norm_bias")},
+          .numbers = {{"eps", "finite, above 0", 1e-5}},
+          .dtypes = both_types(),
+          .limits = {rank_limit(), "E >= 1", "E <= 16384 on cuda"}};
+}
+
 OpInfo discretize() {
   return {.name = "discretize",
           .inputs = {with_gradient("dt", "[N]"), with_gradient("A", "[N]"), with_gradient("B", "[N, E]")},
@@ -164,6 +176,7 @@ const std::vector<OpInfo>& registry() {
       projection(),
       norm("layer_norm", "[..., 3]"),
       norm("rms_norm", "[..., 1]"),
+      projection_layer_norm(),
       elementwise("softplus"),
       elementwise("silu"),
       discretize(),

@@ -18,6 +18,7 @@
 #include "scantape/layer_norm.h"
 #include "scantape/mse.h"
 #include "scantape/projection.h"
+#include "scantape/projection_layer_norm.h"
 #include "scantape/rms_norm.h"
 #include "scantape/scan.h"
 #include "scantape/silu.h"
@@ -422,6 +423,52 @@ TEST_P(Arguments, NormBackward) {
       EXPECT_EQ(op.backward(call.args, {}).message(),
                 name + ": d_residual is wanted, but there is no residual");
     }
+}
+
+template <class Args>
+void add_projection_layer_norm(Call<Args>& call) {
+  call.input("x", call.args.x, {2, 3, 4}).strided = true;
+  call.input("weight", call.args.weight, {5, 4});
+  call.input("norm_weight", call.args.norm_weight, {5});
+}
+
+TEST_P(Arguments, ProjectionLayerNormForward) {
+  Call<ProjectionLayerNormForward> call("projection_layer_norm", projection_layer_norm_forward, GetParam());
+  add_projection_layer_norm(call);
+  call.input("bias", call.args.bias, {5}).optional = true;
+  call.input("norm_bias", call.args.norm_bias, {5}).optional = true;
+  call.output("y", call.args.y, {2, 3, 5}).strided = true;
+  call.output("statistics", call.args.statistics, {2, 3, 3});
+  call.check_everything();
+  call.args.eps = 0;
+  EXPECT_EQ(projection_layer_norm_forward(call.args).message(),
+            "projection_layer_norm: eps is 0, wants a finite number above 0");
+}
+
+TEST_P(Arguments, ProjectionLayerNormBackward) {
+  Call<ProjectionLayerNormBackward> call("projection_layer_norm_backward", projection_layer_norm_backward,
+                                         GetParam());
+  add_projection_layer_norm(call);
+  call.input("bias", call.args.bias, {5}).optional = true;
+  call.output("statistics", call.args.statistics, {2, 3, 3}).written = false;
+  call.input("d_y", call.args.d_y, {2, 3, 5}).strided = true;
+  call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
+  call.gradient("d_weight", call.args.d_weight, {5, 4});
+  call.gradient("d_norm_weight", call.args.d_norm_weight, {5});
+  call.check_everything();
+  const ConstView vector = call.args.bias;
+  call.gradient("d_bias", call.args.d_bias, {5});
+  call.args.bias = ConstView();
+  EXPECT_EQ(projection_layer_norm_backward(call.args).message(),
+            "projection_layer_norm_backward: d_bias is wanted, but there is no bias");
+  call.args.bias = vector;
+  call.gradient("d_norm_bias", call.args.d_norm_bias, {5});
+  EXPECT_EQ(projection_layer_norm_backward(call.args).message(),
+            "projection_layer_norm_backward: d_norm_bias is wanted, but there is no norm_bias");
+  call.args.norm_bias = vector;
+  call.slot("bias").without = "d_bias is wanted, but there is no bias";
+  call.slot("bias").optional = false;
+  call.check_everything();
 }
 
 TEST_P(Arguments, NormOfNothing) {

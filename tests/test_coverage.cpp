@@ -195,8 +195,8 @@ TEST(Sizes, EveryLengthStateAndWidthOccurs) {
        {"projection", "layer_norm", "softplus", "silu", "scan", "state_output", "mse", "grad_norm", "adamw"})
     expect_sizes(op, lengths());
   for (const char* op : {"projection", "discretize", "scan"}) expect_sizes(op, states());
-  for (const char* op :
-       {"projection", "layer_norm", "rms_norm", "softplus", "silu", "discretize", "state_output"})
+  for (const char* op : {"projection", "layer_norm", "rms_norm", "projection_layer_norm", "softplus", "silu",
+                         "discretize", "state_output"})
     expect_sizes(op, widths());
 }
 

@@ -15,6 +15,7 @@
 #include "scantape/layer_norm.h"
 #include "scantape/mse.h"
 #include "scantape/projection.h"
+#include "scantape/projection_layer_norm.h"
 #include "scantape/rms_norm.h"
 #include "scantape/scan.h"
 #include "scantape/silu.h"
@@ -179,6 +180,36 @@ TEST(Fixtures, LayerNorm) {
 TEST(Fixtures, RmsNorm) {
   for_each_fixture("rms_norm", [](Fixture& f) {
     norm_follows(f, 1, rms_norm_forward, rms_norm_backward, rms_norm_backward_workspace);
+  });
+}
+
+TEST(Fixtures, ProjectionLayerNorm) {
+  for_each_fixture("projection_layer_norm", [](Fixture& f) {
+    const Tensor x = f.input("x"), weight = f.input("weight"), bias = f.input("bias");
+    const Tensor norm_weight = f.input("norm_weight"), norm_bias = f.input("norm_bias"),
+                 d_y = f.cotangent("y");
+    Shape statistics = x.shape();
+    statistics[statistics.rank() - 1] = 3;
+    Tensor saved = Tensor::empty(statistics, DType::f64, x.device());
+    ProjectionLayerNormBackward args;
+    args.x = x;
+    args.weight = weight;
+    args.bias = view_of(bias);
+    args.norm_weight = norm_weight;
+    args.norm_bias = view_of(norm_bias);
+    args.eps = f.number("eps");
+    args.y = f.output("y");
+    args.statistics = saved.writable();
+    f.call<ProjectionLayerNormForward>(projection_layer_norm_forward, projection_layer_norm_forward_workspace,
+                                       args);
+    args.d_y = d_y;
+    args.d_x = f.gradient("x");
+    args.d_weight = f.gradient("weight");
+    args.d_bias = f.gradient("bias");
+    args.d_norm_weight = f.gradient("norm_weight");
+    args.d_norm_bias = f.gradient("norm_bias");
+    f.call(projection_layer_norm_backward, projection_layer_norm_backward_workspace, args);
+    f.expect_equal();
   });
 }
 

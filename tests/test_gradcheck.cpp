@@ -159,6 +159,16 @@ TEST(Gradcheck, NormsWithoutAResidual) {
   EXPECT_TRUE(report.pass()) << report.text();
 }
 
+TEST(Gradcheck, ProjectionLayerNorm) {
+  const auto fused = [](const std::vector<Variable>& in) {
+    const Variable first = projection_layer_norm(in[0], in[1], in[2], in[3], in[4]);
+    return std::vector<Variable>{projection_layer_norm(silu(first), in[1], {}, in[3]), first};
+  };
+  const auto report = check(fused, {random_tensor({2, 3, 5}, 1), random_tensor({5, 5}, 2),
+                                    random_tensor({5}, 3), random_tensor({5}, 4), random_tensor({5}, 5)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
 TEST(SliceError, SeesASmallChannelBesideALargeOne) {
   const Values want{1e6, 1, 2e6, 2}, wrong{1e6, 1.5, 2e6, 2};
   EXPECT_GT(slice_error(wrong, want, {2, 2}), 0.1);

@@ -9,7 +9,7 @@ namespace {
 
 /// What the rows look like. `step` is the scale on which y bends.
 struct Regime {
-  const char* name;
+  std::string name;
   Fill x, residual;
   double eps = 1e-5;
   double step = 1;
@@ -39,7 +39,7 @@ Fill equal_rows(double magnitude) {
   };
 }
 
-Regime spread(const char* name, double deviation) {
+Regime spread(const std::string& name, double deviation) {
   return {.name = name, .x = normal(0, deviation), .residual = normal(0, deviation)};
 }
 
@@ -285,7 +285,9 @@ std::vector<Case> norm_cases(const NormOp& op) {
     add(norm_case(op, {5}, 7, unit(), {.residual = true, .layout = layout}), true);
   }
   for (const Regime& regime : all) {
-    add(norm_case(op, {3, 2}, 33, regime, plain), true);
+    // The others differ in their numbers alone.
+    const bool properties = regime.name == "unit" || regime.name == "2^61";
+    add(norm_case(op, {3, 2}, 33, regime, plain), properties);
     add(norm_case(op, {}, 40, regime, both), false);
   }
   add(norm_case(op, {70}, 129, unit(), plain), true);

@@ -128,6 +128,27 @@ def rms_norm():
     return norm(plain, added_later=False)
 
 
+def projection_layer_norm():
+    def model(eps):
+        def call(x, weight, norm_weight, bias=None, norm_bias=None):
+            return {"y": F.layer_norm(F.linear(x, weight, bias), (weight.shape[0],), norm_weight, norm_bias, eps)}
+        return call
+
+    cases = []
+    for shape, width, eps in [((5, 7), 4, 1e-5), ((2, 3, 6), 17, 1e-5), ((40, 5), 6, 1e-3), ((2, 4), 70, 1e-5)]:
+        for with_bias in [True, False]:
+            for with_norm_bias in [True, False]:
+                values = {"x": normal(*shape), "weight": normal(width, shape[-1]),
+                          "norm_weight": normal(width, mean=1, scale=0.5)}
+                if with_bias:
+                    values["bias"] = normal(width)
+                if with_norm_bias:
+                    values["norm_bias"] = normal(width)
+                cases.append(fixture(f"{shape} to {width}, bias {with_bias}, norm_bias {with_norm_bias}",
+                                     {"eps": eps}, values, {}, model(eps)))
+    return cases
+
+
 def elementwise(function):
     points = torch.tensor([-700.0, -104.0, -30.0, -1.0, -1e-9, 0.0, 1e-9, 1.0, 19.9, 20.0, 20.1, 88.0, 1000.0])
     return [fixture("random", {}, {"x": normal(4, 9, scale=4)}, {}, function),
@@ -285,7 +306,7 @@ def adamw():
 def main():
     OUT.mkdir(exist_ok=True)
     shared_stream = [projection, layer_norm, softplus, silu, discretize, scan, state_output, mse, adamw]
-    own_stream = [rms_norm]  # whatever is added here leaves the others' numbers alone
+    own_stream = [rms_norm, projection_layer_norm]  # whatever is added here leaves the others' numbers alone
     for function in shared_stream + own_stream:
         if function in own_stream:
             GENERATOR.manual_seed(zlib.crc32(function.__name__.encode()))

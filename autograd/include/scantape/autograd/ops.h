@@ -22,6 +22,11 @@ Normed residual_layer_norm(const Variable& x, const Variable& residual, const Va
 Normed residual_rms_norm(const Variable& x, const Variable& residual, const Variable& weight,
                          const Variable& bias = {}, double eps = 1e-5);
 
+/// layer_norm(projection(x, weight, bias), norm_weight, norm_bias) without what lies between.
+Variable projection_layer_norm(const Variable& x, const Variable& weight, const Variable& bias,
+                               const Variable& norm_weight, const Variable& norm_bias = {},
+                               double eps = 1e-5);
+
 Variable softplus(const Variable& x);
 Variable silu(const Variable& x);
 
