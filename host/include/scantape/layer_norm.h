@@ -20,7 +20,32 @@ namespace scantape {
 /// Errors   invalid_argument (shape, dtype, device, layout, overlap, E = 0, eps not finite or not above 0, r or d_r or
 ///          d_residual without a residual, d_bias without a bias), cuda.
 /// Source   Ba, Kiros, Hinton 2016, arXiv:1607.06450; the correction term: Chan, Golub, LeVeque 1983.
+/// Example
+///   const Tensor x = Tensor::from({1, 4}, std::vector<double>{1, 2, 3, 4});
+///   const Tensor weight = Tensor::full({4}, 2, DType::f64), bias = Tensor::full({4}, 10, DType::f64);
+///   Tensor y = Tensor::empty({1, 4}, DType::f64), statistics = Tensor::empty({1, 3}, DType::f64);
+///   LayerNormForward forward;
+///   forward.x = x;
+///   forward.weight = weight;
+///   forward.bias = bias;
+///   forward.y = y.writable();
+///   forward.statistics = statistics.writable();
+///   require(layer_norm_forward(forward));  // y is 7.3167, 9.1056, 10.8944, 12.6833
+///                                          // statistics is 2.5, 0, 0.8944
 using LayerNormForward = NormForward;
+
+/// Gradient of layer_norm: see NormBackward.
+///
+/// Example
+///   const Tensor d_y = Tensor::from({1, 4}, std::vector<double>{1, 0, 0, 0});
+///   Tensor d_x = Tensor::empty({1, 4}, DType::f64), d_weight = Tensor::empty({4}, DType::f64);
+///   LayerNormBackward backward;
+///   static_cast<LayerNormForward&>(backward) = forward;
+///   backward.d_y = d_y;
+///   backward.d_x = {d_x.writable(), WriteMode::overwrite};
+///   backward.d_weight = {d_weight.writable(), WriteMode::overwrite};
+///   require(layer_norm_backward(backward));  // d_x is 0.5367, -0.7155, -0.1789, 0.3578
+///                                            // d_weight is -1.3416, 0, 0, 0
 using LayerNormBackward = NormBackward;
 
 SCANTAPE_DECLARE_OP(layer_norm_forward, LayerNormForward);

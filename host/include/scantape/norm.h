@@ -14,6 +14,22 @@ namespace scantape {
 ///          dtype before the statistics are taken: they are those of the r that is given out.
 /// Memory   rows of x, residual, y, r may be strided; y and r may each be x or residual (not both the same), any other
 ///          overlap is an error. No workspace forward.
+/// Example
+///   #include <scantape/layer_norm.h>
+///   const Tensor x = Tensor::from({1, 4}, std::vector<double>{1, 2, 3, 4});
+///   const Tensor residual = Tensor::from({1, 4}, std::vector<double>{3, 2, 1, 4});
+///   const Tensor weight = Tensor::full({4}, 1, DType::f64);
+///   Tensor y = Tensor::empty({1, 4}, DType::f64), r = Tensor::empty({1, 4}, DType::f64);
+///   Tensor statistics = Tensor::empty({1, 3}, DType::f64);
+///   NormForward forward;
+///   forward.x = x;
+///   forward.residual = residual;
+///   forward.weight = weight;
+///   forward.y = y.writable();
+///   forward.r = r.writable();
+///   forward.statistics = statistics.writable();
+///   require(layer_norm_forward(forward));  // r is 4, 4, 4, 8
+///                                          // y is -0.5773, -0.5773, -0.5773, 1.7320
 struct NormForward {
   ConstView x, residual, weight, bias;
   double eps = 1e-5;
@@ -30,6 +46,18 @@ struct NormForward {
 ///          d_weight, d_bias [E].
 /// Memory   d_x may be d_y itself, d_residual may be d_r. CUDA: workspace for per-block partial sums of d_weight and
 ///          d_bias, summed in a second pass, in order.
+/// Example
+///   const Tensor d_y = Tensor::from({1, 4}, std::vector<double>{1, 0, 0, 0});
+///   const Tensor d_r = Tensor::from({1, 4}, std::vector<double>{0, 0, 0, 1});
+///   Tensor d_x = Tensor::empty({1, 4}, DType::f64), d_residual = Tensor::full({1, 4}, 100, DType::f64);
+///   NormBackward backward;
+///   static_cast<NormForward&>(backward) = forward;
+///   backward.d_y = d_y;
+///   backward.d_r = d_r;
+///   backward.d_x = {d_x.writable(), WriteMode::overwrite};
+///   backward.d_residual = {d_residual.writable(), WriteMode::accumulate};
+///   require(layer_norm_backward(backward));  // d_x is 0.3849, -0.1925, -0.1925, 1.0000
+///                                            // d_residual is 100.3849, 99.8075, 99.8075, 101.0000
 struct NormBackward : NormForward {
   ConstView d_y, d_r;
   Gradient d_x, d_residual, d_weight, d_bias;

@@ -19,7 +19,31 @@ namespace scantape {
 /// Errors   invalid_argument (shape, dtype, device, layout, overlap, E = 0, eps not finite or not above 0, r or d_r or
 ///          d_residual without a residual, d_bias without a bias), cuda.
 /// Source   Zhang, Sennrich 2019, arXiv:1910.07467; gradient derived in kernels/common/norm.cuh.
+/// Example
+///   const Tensor x = Tensor::from({1, 4}, std::vector<double>{1, 2, 3, 4});
+///   const Tensor weight = Tensor::full({4}, 2, DType::f64);
+///   Tensor y = Tensor::empty({1, 4}, DType::f64), statistics = Tensor::empty({1, 1}, DType::f64);
+///   RmsNormForward forward;
+///   forward.x = x;
+///   forward.weight = weight;
+///   forward.y = y.writable();
+///   forward.statistics = statistics.writable();
+///   require(rms_norm_forward(forward));  // y is 0.7303, 1.4606, 2.1909, 2.9212
+///                                        // statistics is 0.3651
 using RmsNormForward = NormForward;
+
+/// Gradient of rms_norm: see NormBackward.
+///
+/// Example
+///   const Tensor d_y = Tensor::from({1, 4}, std::vector<double>{1, 0, 0, 0});
+///   Tensor d_x = Tensor::empty({1, 4}, DType::f64), d_weight = Tensor::empty({4}, DType::f64);
+///   RmsNormBackward backward;
+///   static_cast<RmsNormForward&>(backward) = forward;
+///   backward.d_y = d_y;
+///   backward.d_x = {d_x.writable(), WriteMode::overwrite};
+///   backward.d_weight = {d_weight.writable(), WriteMode::overwrite};
+///   require(rms_norm_backward(backward));  // d_x is 0.7060, -0.0487, -0.0730, -0.0974
+///                                          // d_weight is 0.3651, 0, 0, 0
 using RmsNormBackward = NormBackward;
 
 SCANTAPE_DECLARE_OP(rms_norm_forward, RmsNormForward);
