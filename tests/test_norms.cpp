@@ -226,6 +226,20 @@ TEST(ProjectionLayerNorm, IsTheComposedOpsWithOneLaunchForward) {
         }
 }
 
+/// However many parts of rows there are, what is added to a gradient is what would overwrite it, rounded once.
+TEST(ProjectionLayerNorm, AddsWhatItWouldWrite) {
+  if (!is_available(kCuda)) GTEST_SKIP() << "no cuda device: " << cuda_backend();
+  Layer written(600, 3, 8, DType::f32, kCuda), added(600, 3, 8, DType::f32, kCuda);
+  const std::vector<std::vector<double>> old = added.results();
+  run_fused(written, WriteMode::overwrite, kCuda);
+  run_fused(added, WriteMode::accumulate, kCuda);
+  const auto sums = written.results(), got = added.results();
+  for (std::size_t gradient = 1; gradient < got.size(); ++gradient)
+    for (std::size_t i = 0; i < got[gradient].size(); ++i)
+      ASSERT_EQ(float(got[gradient][i]), float(old[gradient][i]) + float(sums[gradient][i]))
+          << "gradient " << gradient << ", element " << i;
+}
+
 /// p is never in memory: not forward, and backward less than all of its cotangent is.
 TEST(ProjectionLayerNorm, WorkspaceIsBelowTheRows) {
   if (!is_available(kCuda)) GTEST_SKIP() << "no cuda device: " << cuda_backend();

@@ -64,7 +64,9 @@ NormStatistics<T, kNorm> statistics_of(const Row& r, std::int64_t count, double 
                                 return d * d;
                               }) /
                           n;
-  const double rstd = huge ? huge_rstd<T>(variance, eps) : lift / std::sqrt(variance + eps * lift * lift);
+  const double least = std::numeric_limits<T>::min();
+  const double rstd = huge ? huge_rstd<T>(variance, std::max(eps, least))
+                           : lift / std::sqrt(variance + std::max(eps * lift * lift, least));
   const T bounded = static_cast<T>(std::min<double>(rstd, std::numeric_limits<T>::max()));
   s.rstd = huge ? -bounded : bounded;
   return s;

@@ -255,8 +255,14 @@ struct ReadRow {
 
 // ---- forward
 
+/// Blocks on a processor at a time where a warp holds rows of so many bytes: 128 registers a thread, or all 255.
+/// Said nothing, the compiler aims at more blocks and spills.
+constexpr int blocks_at_a_time(std::size_t held_bytes) {
+  return held_bytes <= 4096 ? 2 : 1;
+}
+
 template <class T, Norm kNorm, int kColumns>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(kColumns * sizeof(T)))
     norm_fwd_warp_row_kernel(Extent extent, SummedSource<T> from, Eps<T> eps, NormTargets<T> to) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps;
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.y; row < extent.rows;
@@ -304,7 +310,7 @@ struct RowGradients {
 /// Rows blockIdx.x * rows_per_block on, a warp per row; the block's sums for d_weight and d_bias go to its
 /// row of the partials, either of which may be null.
 template <class T, Norm kNorm, int kColumns>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(2 * kColumns * sizeof(T)))
     norm_bwd_warp_row_kernel(Extent extent, std::int64_t rows_per_block, NormCotangents<T> from,
                              RowGradients<T> to, T* weight_partial, T* bias_partial) {
   constexpr int kPacks = kLanePacks<T, kColumns>;

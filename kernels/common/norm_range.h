@@ -14,7 +14,8 @@ inline constexpr int kNormStatistics = kNorm == Norm::layer ? 3 : 1;
 ///
 /// Squares of values above kHuge may overflow: a row that holds one is normalised as x * kShrink, without eps.
 /// Squares of deviations in a row below kTiny may vanish where eps, below kTinyEps, does not hide it: they are
-/// lifted by kLift before they are squared. The statistics that are saved do not show that.
+/// lifted by kLift before they are squared, and eps with them. The statistics that are saved do not show that.
+/// An eps, lifted or not, that is below the type's smallest normal number counts as that number.
 template <class T>
 struct NormRange;
 template <>
