@@ -15,7 +15,8 @@ namespace scantape {
 ///          2^60 (f32; 2^500 in f64): its statistics are those of r * 2^-100 (f64: 2^-600), taken without eps.
 /// Accuracy corrected two-pass: a row of equal values gives exactly bias; mean/std up to 1e5 keeps 1e-6 in f32; so do
 ///          rows of 1e-20 under an eps as small.
-/// Memory   see scantape/norm.h.
+/// Memory   rows of x, residual, y, r may be strided; y and r may each be x or residual (not both the same), any other
+///          overlap is an error. No workspace forward.
 /// Async    enqueues on `stream`; does not synchronise or allocate; a row's bits depend on that row alone. Reentrant.
 /// Errors   invalid_argument (shape, dtype, device, layout, overlap, E = 0, eps not finite or not above 0, r or d_r or
 ///          d_residual without a residual, d_bias without a bias), cuda.
@@ -34,8 +35,13 @@ namespace scantape {
 ///                                          // statistics is 2.5, 0, 0.8944
 using LayerNormForward = NormForward;
 
-/// Gradient of layer_norm: see NormBackward.
+/// Gradient of layer_norm, from r (from x without a residual) and the saved statistics; see NormBackward for what is not read.
+///   g = d_y weight:  d_x = d_residual = rstd (g - mean(g) - xh mean(g xh)) + d_r,  each with its own write mode;
+///   d_weight = sum_rows d_y xh;  d_bias = sum_rows d_y;  xh is the value normalised.
 ///
+/// Shapes   d_y as y, d_r as r: each may be absent, which means zero;  d_x, d_residual as x;  d_weight, d_bias [E].
+/// Memory   d_x may be d_y itself, d_residual may be d_r. CUDA: workspace for per-block partial sums of d_weight and
+///          d_bias, summed in a second pass, in order.
 /// Example
 ///   const Tensor d_y = Tensor::from({1, 4}, std::vector<double>{1, 0, 0, 0});
 ///   Tensor d_x = Tensor::empty({1, 4}, DType::f64), d_weight = Tensor::empty({4}, DType::f64);

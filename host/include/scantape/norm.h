@@ -12,8 +12,6 @@ namespace scantape {
 ///          and r, which may be given where residual is.
 /// Dtypes   f32 or f64, all equal. eps is double and added in the precision of the statistics. r is rounded to its
 ///          dtype before the statistics are taken: they are those of the r that is given out.
-/// Memory   rows of x, residual, y, r may be strided; y and r may each be x or residual (not both the same), any other
-///          overlap is an error. No workspace forward.
 /// Example
 ///   #include <scantape/layer_norm.h>
 ///   const Tensor x = Tensor::from({1, 4}, std::vector<double>{1, 2, 3, 4});
@@ -44,8 +42,6 @@ struct NormForward {
 ///
 /// Shapes   d_y as y, d_r as r (beside a residual only): each may be absent, which means zero;  d_x, d_residual as x;
 ///          d_weight, d_bias [E].
-/// Memory   d_x may be d_y itself, d_residual may be d_r. CUDA: workspace for per-block partial sums of d_weight and
-///          d_bias, summed in a second pass, in order.
 /// Example
 ///   const Tensor d_y = Tensor::from({1, 4}, std::vector<double>{1, 0, 0, 0});
 ///   const Tensor d_r = Tensor::from({1, 4}, std::vector<double>{0, 0, 0, 1});
