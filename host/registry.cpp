@@ -1,5 +1,7 @@
 #include "scantape/registry.h"
 
+#include <utility>
+
 #include "scantape/step_control.h"
 
 namespace scantape {
@@ -114,14 +116,14 @@ OpInfo state_output() {
           .limits = {rank_limit()}};
 }
 
-OpInfo mse() {
-  return {.name = "mse",
+OpInfo loss(const char* op, std::vector<OpNumber> numbers = {}) {
+  return {.name = op,
           .inputs = {with_gradient("prediction", "[...]"),
                      plain("target", "[...]"),
                      {.name = "mask", .shape = "[...]", .optional = true}},
           .outputs = {{.name = "loss", .shape = "[]", .gradient = true, .f64 = true}},
           .options = {given("mask")},
-          .numbers = {},
+          .numbers = std::move(numbers),
           .dtypes = both_types(),
           .limits = {rank_limit()}};
 }
@@ -160,9 +162,18 @@ OpInfo adamw() {
 
 const std::vector<OpInfo>& registry() {
   static const std::vector<OpInfo> ops = {
-      projection(), layer_norm(), elementwise("softplus"), elementwise("silu"),
-      discretize(), scan(),       state_output(),          mse(),
-      grad_norm(),  adamw(),
+      projection(),
+      layer_norm(),
+      elementwise("softplus"),
+      elementwise("silu"),
+      discretize(),
+      scan(),
+      state_output(),
+      loss("mse"),
+      loss("huber", {{"k", "finite, above 0", 1}}),
+      loss("quantile", {{"q", "above 0 and below 1", 0.5}}),
+      grad_norm(),
+      adamw(),
   };
   return ops;
 }

@@ -15,9 +15,11 @@
 #include "scantape/counters.h"
 #include "scantape/discretize.h"
 #include "scantape/grad_norm.h"
+#include "scantape/huber.h"
 #include "scantape/layer_norm.h"
 #include "scantape/mse.h"
 #include "scantape/projection.h"
+#include "scantape/quantile.h"
 #include "scantape/scan.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
@@ -548,25 +550,64 @@ TEST_P(Arguments, StateOutputBackward) {
 }
 
 template <class Args>
-void add_mse(Call<Args>& call) {
+void add_loss(Call<Args>& call) {
   call.input("prediction", call.args.prediction, {2, 3, 4});
   call.input("target", call.args.target, {2, 3, 4});
   call.input("mask", call.args.mask, {2, 3, 4}).optional = true;
 }
 
-TEST_P(Arguments, MseForward) {
-  Call<MseForward> call("mse", mse_forward, GetParam());
-  add_mse(call);
+/// Every argument of a loss, then its number: `set` puts one in, `wrong` are refused with `words`.
+template <class Forward, class Set>
+void check_loss_forward(const std::string& op, Status (*function)(const Forward&, Stream) noexcept,
+                        DType dtype, const std::vector<double>& wrong, const std::string& words,
+                        const Set& set) {
+  Call<Forward> call(op.c_str(), function, dtype);
+  add_loss(call);
   make_f64(call.output("loss", call.args.loss, {}));
   call.check_everything();
+  for (const double number : wrong) {
+    set(call.args, number);
+    const Status status = function(call.args, {});
+    EXPECT_EQ(status.code(), Code::invalid_argument) << number;
+    EXPECT_EQ(status.message().rfind(op + ": " + words, 0), 0U) << status.message();
+  }
 }
 
-TEST_P(Arguments, MseBackward) {
-  Call<MseBackward> call("mse_backward", mse_backward, GetParam());
-  add_mse(call);
+template <class Backward, class Set>
+void check_loss_backward(const std::string& op, Status (*function)(const Backward&, Stream) noexcept,
+                         DType dtype, const std::vector<double>& wrong, const std::string& words,
+                         const Set& set) {
+  Call<Backward> call(op.c_str(), function, dtype);
+  add_loss(call);
   make_f64(call.input("d_loss", call.args.d_loss, {}));
   call.gradient("d_prediction", call.args.d_prediction, {2, 3, 4});
   call.check_everything();
+  for (const double number : wrong) {
+    set(call.args, number);
+    const Status status = function(call.args, {});
+    EXPECT_EQ(status.code(), Code::invalid_argument) << number;
+    EXPECT_EQ(status.message().rfind(op + ": " + words, 0), 0U) << status.message();
+  }
+}
+
+TEST_P(Arguments, Mse) {
+  const auto none = [](MseForward&, double) {};
+  check_loss_forward("mse", mse_forward, GetParam(), {}, "", none);
+  check_loss_backward("mse_backward", mse_backward, GetParam(), {}, "", none);
+}
+
+TEST_P(Arguments, Huber) {
+  const auto set = [](HuberForward& args, double k) { args.k = k; };
+  const std::vector<double> wrong = {0, -1, HUGE_VAL, std::nan("")};
+  check_loss_forward("huber", huber_forward, GetParam(), wrong, "k is ", set);
+  check_loss_backward("huber_backward", huber_backward, GetParam(), wrong, "k is ", set);
+}
+
+TEST_P(Arguments, Quantile) {
+  const auto set = [](QuantileForward& args, double q) { args.q = q; };
+  const std::vector<double> wrong = {0, 1, -0.5, 1.5, HUGE_VAL, std::nan("")};
+  check_loss_forward("quantile", quantile_forward, GetParam(), wrong, "q is ", set);
+  check_loss_backward("quantile_backward", quantile_backward, GetParam(), wrong, "q is ", set);
 }
 
 TEST_P(Arguments, GradNorm) {

@@ -12,9 +12,11 @@
 #include "scantape/adamw.h"
 #include "scantape/discretize.h"
 #include "scantape/grad_norm.h"
+#include "scantape/huber.h"
 #include "scantape/layer_norm.h"
 #include "scantape/mse.h"
 #include "scantape/projection.h"
+#include "scantape/quantile.h"
 #include "scantape/scan.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
@@ -263,21 +265,42 @@ TEST(Fixtures, StateOutput) {
   });
 }
 
-TEST(Fixtures, Mse) {
-  for_each_fixture("mse", [](Fixture& f) {
+template <class Forward, class Backward, class Set>
+void expect_loss_equal(const std::string& op, Status (*forward)(const Forward&, Stream) noexcept,
+                       std::int64_t (*forward_workspace)(const Forward&) noexcept,
+                       Status (*backward)(const Backward&, Stream) noexcept,
+                       std::int64_t (*backward_workspace)(const Backward&) noexcept, const Set& set) {
+  for_each_fixture(op, [&](Fixture& f) {
     const Tensor prediction = f.input("prediction"), target = f.input("target"), mask = f.input("mask");
     const Tensor d_loss = f.cotangent("loss");
-    MseBackward args;
+    Backward args;
     args.prediction = prediction;
     args.target = target;
     args.mask = view_of(mask);
+    set(f, args);
     args.loss = f.output("loss");
-    f.call<MseForward>(mse_forward, mse_forward_workspace, args);
+    f.call<Forward>(forward, forward_workspace, args);
     args.d_loss = d_loss;
     args.d_prediction = f.gradient("prediction");
-    f.call(mse_backward, mse_backward_workspace, args);
+    f.call(backward, backward_workspace, args);
     f.expect_equal();
   });
+}
+
+TEST(Fixtures, Mse) {
+  expect_loss_equal("mse", mse_forward, mse_forward_workspace, mse_backward, mse_backward_workspace,
+                    [](const Fixture&, MseForward&) {});
+}
+
+TEST(Fixtures, Huber) {
+  expect_loss_equal("huber", huber_forward, huber_forward_workspace, huber_backward, huber_backward_workspace,
+                    [](const Fixture& f, HuberForward& args) { args.k = f.number("k"); });
+}
+
+TEST(Fixtures, Quantile) {
+  expect_loss_equal("quantile", quantile_forward, quantile_forward_workspace, quantile_backward,
+                    quantile_backward_workspace,
+                    [](const Fixture& f, QuantileForward& args) { args.q = f.number("q"); });
 }
 
 void expect_follows(const Tensor& got, const json& want, const std::string& what) {

@@ -11,6 +11,7 @@ cont2discrete), that is used, or must agree before a fixture is written. Inputs 
 import json
 import math
 import pathlib
+import zlib
 
 import numpy
 import scipy.signal
@@ -204,23 +205,42 @@ def state_output():
     return cases
 
 
-def mse():
-    def masked(prediction, target, mask=None):
-        if mask is None:
-            return {"loss": F.mse_loss(prediction, target)}
-        counted = mask != 0
+def loss(number, penalty, check, numbers):
+    """Means of a penalty over what a mask counts; `check` has the op of PyTorch or None."""
+    def masked(prediction, target, mask=None, **options):
+        counted = torch.ones_like(prediction, dtype=torch.bool) if mask is None else mask != 0
         if not counted.any():
             return {"loss": (prediction * 0).sum()}
-        return {"loss": ((prediction[counted] - target[counted]) ** 2).sum() / counted.sum()}
+        value = penalty(prediction[counted] - target[counted], **options).sum() / counted.sum()
+        if check is not None:
+            torch.testing.assert_close(value, check(prediction[counted], target[counted], **options))
+        return {"loss": value}
 
     cases = []
-    for name, mask in [("all", None), ("half", (torch.arange(12) % 2).reshape(3, 4).double()), ("none", torch.zeros(3, 4)),
-                       ("one", torch.eye(3, 4) * torch.tensor([0.0, 3.0, 0.0, 0.0]))]:
-        constants = {"target": normal(3, 4)}
-        if mask is not None:
-            constants["mask"] = mask
-        cases.append(fixture(name, {}, {"prediction": normal(3, 4)}, constants, masked))
+    for value in numbers:
+        options = {} if number is None else {number: value}
+        for name, mask in [("all", None), ("half", (torch.arange(12) % 2).reshape(3, 4).double()),
+                           ("none", torch.zeros(3, 4)), ("one", torch.eye(3, 4) * torch.tensor([0.0, 3.0, 0.0, 0.0]))]:
+            constants = {"target": normal(3, 4)}
+            if mask is not None:
+                constants["mask"] = mask
+            title = name if number is None else f"{name}, {number} {value}"
+            cases.append(fixture(title, options, {"prediction": normal(3, 4)}, constants,
+                                 lambda o=options, **tensors: masked(**tensors, **o)))
     return cases
+
+
+def mse():
+    return loss(None, lambda d: d**2, F.mse_loss, [None])
+
+
+def huber():
+    return loss("k", lambda d, k: torch.where(torch.abs(d) <= k, d**2 / 2, k * (torch.abs(d) - k / 2)),
+                lambda p, t, k: F.huber_loss(p, t, delta=k), [1.0, 0.25, 5.0])
+
+
+def quantile():
+    return loss("q", lambda d, q: torch.maximum((1 - q) * d, -q * d), None, [0.5, 0.1, 0.95])
 
 
 def adamw():
@@ -252,7 +272,11 @@ def adamw():
 
 def main():
     OUT.mkdir(exist_ok=True)
-    for function in [projection, layer_norm, softplus, silu, discretize, scan, state_output, mse, adamw]:
+    shared_stream = [projection, layer_norm, softplus, silu, discretize, scan, state_output, mse, adamw]
+    own_stream = [huber, quantile]  # whatever is added here leaves the others' numbers alone
+    for function in shared_stream + own_stream:
+        if function in own_stream:
+            GENERATOR.manual_seed(zlib.crc32(function.__name__.encode()))
         text = json.dumps({"format_version": 1, "op": function.__name__, "made_by": f"torch {torch.__version__}",
                            "cases": function()}, indent=None, separators=(",", ":"))
         (OUT / f"{function.__name__}.json").write_text(text.replace('{"name"', '\n{"name"') + "\n")
