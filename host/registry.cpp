@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "scantape/discretize.h"
 #include "scantape/step_control.h"
 
 namespace scantape {
@@ -16,6 +17,12 @@ const char* name(OpKind kind) noexcept {
       return "utility";
   }
   return "unknown";
+}
+
+bool OpArgument::exists_with(const std::string& option, const std::string& value) const {
+  const std::size_t equals = only_with.find('=');
+  if (equals == std::string::npos || only_with.substr(0, equals) != option) return true;
+  return ("|" + only_with.substr(equals + 1) + "|").find("|" + value + "|") != std::string::npos;
 }
 
 namespace {
@@ -77,15 +84,27 @@ OpInfo layer_norm() {
 }
 
 OpInfo discretize() {
-  return {.name = "discretize",
-          .inputs = {with_gradient("dt", "[N]"), with_gradient("A", "[N]"), with_gradient("B", "[N, E]")},
-          .outputs = {with_gradient("A_bar", "[N]"),
-                      with_gradient("B_bar", "[N, E]"),
-                      {.name = "F", .shape = "[N]", .optional = true, .gradient = true}},
-          .options = {{"method", {"zoh", "exp_euler", "bilinear", "euler"}}, given("F")},
-          .numbers = {},
-          .dtypes = both_types(),
-          .limits = {"A diagonal"}};
+  const std::string matrix = "[N] or [B, L, H] or [N, N]", with_B = "form=diagonal|dense";
+  return {
+      .name = "discretize",
+      .inputs = {with_gradient("dt", "[N] or [B, L, H] or []"),
+                 with_gradient("A", "[N] or [H] or [N, N]"),
+                 {.name = "B", .shape = "[N, E]", .optional = true, .gradient = true, .only_with = with_B}},
+      .outputs =
+          {with_gradient("A_bar", matrix.c_str()),
+           {.name = "B_bar", .shape = "[N, E]", .optional = true, .gradient = true, .only_with = with_B},
+           {.name = "F", .shape = matrix, .optional = true, .gradient = true},
+           {.name = "s",
+            .shape = "[B, L, H]",
+            .optional = true,
+            .gradient = true,
+            .only_with = "form=per_head"}},
+      .options = {{"form", {"diagonal", "per_head", "dense"}},
+                  {"method", {"zoh", "exp_euler", "bilinear", "euler"}},
+                  given("F")},
+      .numbers = {},
+      .dtypes = both_types(),
+      .limits = {"dense on cuda: N <= " + std::to_string(kMostDenseStatesOnCuda)}};
 }
 
 OpInfo scan() {

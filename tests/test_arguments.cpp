@@ -424,43 +424,129 @@ TEST_P(Arguments, SiluBackward) {
   check_elementwise_backward("silu_backward", silu_backward, GetParam());
 }
 
-template <class Args>
-void add_discretize(Call<Args>& call) {
-  call.input("dt", call.args.dt, {3});
-  call.input("A", call.args.A, {3});
-  call.input("B", call.args.B, {3, 4}).strided = true;
-}
+/// The three forms of discretize; {2, 3, 4} is [B, L, H], {3, 4} [N, E].
+class DiscretizeArguments : public testing::TestWithParam<std::tuple<DType, DiscretizeForm>> {
+ protected:
+  DType dtype() const { return std::get<0>(GetParam()); }
+  DiscretizeForm form() const { return std::get<1>(GetParam()); }
+  bool per_head() const { return form() == DiscretizeForm::per_head; }
+  Shape A() const { return per_head() ? Shape{4} : form() == DiscretizeForm::dense ? Shape{3, 3} : Shape{3}; }
+  Shape dt() const {
+    return per_head() ? Shape{2, 3, 4} : form() == DiscretizeForm::dense ? Shape{} : Shape{3};
+  }
+  Shape A_bar() const { return per_head() ? dt() : A(); }
 
-template <class Args>
-void check_method(Call<Args>& call, const char* op, Status (*function)(const Args&, Stream) noexcept) {
-  call.args.method = static_cast<DiscretizeMethod>(4);
-  const Status status = function(call.args, {});
+  template <class Args>
+  void add_model(Call<Args>& call) const {
+    call.input("dt", call.args.dt, dt()).strided = per_head();
+    call.input("A", call.args.A, A());
+    if (!per_head()) call.input("B", call.args.B, {3, 4}).strided = true;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(AllDtypesAndForms, DiscretizeArguments,
+                         testing::Combine(testing::Values(DType::f32, DType::f64),
+                                          testing::Values(DiscretizeForm::diagonal, DiscretizeForm::per_head,
+                                                          DiscretizeForm::dense)),
+                         [](const testing::TestParamInfo<std::tuple<DType, DiscretizeForm>>& info) {
+                           return std::string(name(std::get<0>(info.param))) + "_" +
+                                  name(std::get<1>(info.param));
+                         });
+
+/// Refused with these words in the place of what `change` did.
+template <class Args, class Change>
+void expect_words(const Args& good, Status (*function)(const Args&, Stream) noexcept,
+                  const std::string& words, const Change& change) {
+  Args args = good;
+  change(args);
+  const Status status = function(args, {});
   EXPECT_EQ(status.code(), Code::invalid_argument);
-  EXPECT_EQ(status.message(), std::string(op) + ": method is 4, wants zoh, exp_euler, bilinear or euler");
+  EXPECT_EQ(status.message(), words);
 }
 
-TEST_P(Arguments, DiscretizeForward) {
-  Call<DiscretizeForward> call("discretize", discretize_forward, GetParam());
-  add_discretize(call);
-  call.output("A_bar", call.args.A_bar, {3});
-  call.output("B_bar", call.args.B_bar, {3, 4}).strided = true;
-  call.output("F", call.args.F, {3}).optional = true;
+TEST_P(DiscretizeArguments, Forward) {
+  Call<DiscretizeForward> call("discretize", discretize_forward, dtype());
+  add_model(call);
+  call.output("A_bar", call.args.A_bar, A_bar()).strided = per_head();
+  Slot& F = call.output("F", call.args.F, A_bar());
+  F.optional = true;
+  F.strided = per_head();
+  if (per_head())
+    call.output("s", call.args.s, A_bar()).strided = true;
+  else
+    call.output("B_bar", call.args.B_bar, {3, 4}).strided = true;
   call.check_everything();
-  check_method(call, "discretize", discretize_forward);
+
+  expect_words(call.args, discretize_forward,
+               "discretize: method is 4, wants zoh, exp_euler, bilinear or euler",
+               [](DiscretizeForward& args) { args.method = static_cast<DiscretizeMethod>(4); });
+  if (per_head()) {
+    expect_words(call.args, discretize_forward,
+                 "discretize: B has no place where dt is [B, L, H]: s is the factor of whatever comes in",
+                 [](DiscretizeForward& args) { args.B = args.A; });
+    expect_words(call.args, discretize_forward,
+                 "discretize: B_bar has no place where dt is [B, L, H]: s takes it",
+                 [](DiscretizeForward& args) { args.B_bar = args.A_bar; });
+  } else {
+    expect_words(call.args, discretize_forward,
+                 "discretize: s has no place where dt is not [B, L, H]: it is in B_bar",
+                 [](DiscretizeForward& args) { args.s = args.A_bar; });
+  }
 }
 
-TEST_P(Arguments, DiscretizeBackward) {
-  Call<DiscretizeBackward> call("discretize_backward", discretize_backward, GetParam());
-  add_discretize(call);
-  call.input("d_A_bar", call.args.d_A_bar, {3}).optional = true;
-  Slot& d_B_bar = call.input("d_B_bar", call.args.d_B_bar, {3, 4});
-  d_B_bar.optional = d_B_bar.strided = true;
-  call.input("d_F", call.args.d_F, {3}).optional = true;
-  call.gradient("d_dt", call.args.d_dt, {3});
-  call.gradient("d_A", call.args.d_A, {3});
-  call.gradient("d_B", call.args.d_B, {3, 4}).strided = true;
+TEST_P(DiscretizeArguments, Backward) {
+  Call<DiscretizeBackward> call("discretize_backward", discretize_backward, dtype());
+  add_model(call);
+  for (const auto& [name, view] :
+       {std::pair("d_A_bar", &call.args.d_A_bar), std::pair("d_F", &call.args.d_F)}) {
+    Slot& slot = call.input(name, *view, A_bar());
+    slot.optional = true;
+    slot.strided = per_head();
+  }
+  Slot& input = per_head() ? call.input("d_s", call.args.d_s, A_bar())
+                           : call.input("d_B_bar", call.args.d_B_bar, {3, 4});
+  input.optional = input.strided = true;
+  call.gradient("d_dt", call.args.d_dt, dt()).strided = per_head();
+  call.gradient("d_A", call.args.d_A, A());
+  if (!per_head()) call.gradient("d_B", call.args.d_B, {3, 4}).strided = true;
   call.check_everything();
-  check_method(call, "discretize_backward", discretize_backward);
+
+  expect_words(call.args, discretize_backward,
+               "discretize_backward: method is 4, wants zoh, exp_euler, bilinear or euler",
+               [](DiscretizeBackward& args) { args.method = static_cast<DiscretizeMethod>(4); });
+  if (per_head()) {
+    expect_words(call.args, discretize_backward,
+                 "discretize_backward: d_B_bar has no place where dt is [B, L, H]: d_s takes it",
+                 [](DiscretizeBackward& args) { args.d_B_bar = args.d_A_bar; });
+    expect_words(call.args, discretize_backward,
+                 "discretize_backward: d_B is wanted, but where dt is [B, L, H] there is no B",
+                 [](DiscretizeBackward& args) { args.d_B = args.d_A; });
+  } else {
+    expect_words(call.args, discretize_backward,
+                 "discretize_backward: d_s has no place where dt is not [B, L, H]",
+                 [](DiscretizeBackward& args) { args.d_s = args.d_A_bar; });
+  }
+}
+
+/// One block of threads holds a dense A on cuda: more states than fit are refused, in words, before anything runs.
+TEST(DiscretizeLimits, DenseOnCuda) {
+  constexpr std::int64_t n = kMostDenseStatesOnCuda + 1;
+  static double memory[2 * n * n] = {};  // never looked at
+  const auto view = [](const Shape& shape) { return View(memory, DType::f64, kCuda, shape); };
+  DiscretizeBackward args;
+  args.A = view({n, n});
+  args.dt = view({});
+  args.B = view({n, 0});
+  DiscretizeForward forward = args;
+  forward.A_bar = View(memory + n * n, DType::f64, kCuda, {n, n});
+  forward.B_bar = view({n, 0});
+  const std::string words = ": A has shape [65, 65], on cuda a dense A has at most 64 states";
+  EXPECT_EQ(discretize_forward(forward).code(), Code::unsupported);
+  EXPECT_EQ(discretize_forward(forward).message(), "discretize" + words);
+  EXPECT_EQ(discretize_forward_workspace(forward), 0);
+  EXPECT_EQ(discretize_backward(args).code(), Code::unsupported);
+  EXPECT_EQ(discretize_backward(args).message(), "discretize_backward" + words);
+  EXPECT_EQ(discretize_backward_workspace(args), 0);
 }
 
 class ScanArguments : public testing::TestWithParam<std::tuple<DType, bool>> {
@@ -991,12 +1077,19 @@ TEST(R9, StepsThatAreNotOneAStateAreRefused) {
   args.B = B.view();
   args.A_bar = A_bar.view();
   args.B_bar = B_bar.view();
-  EXPECT_EQ(discretize_forward(args).message(), "discretize: dt has shape [256], wants [16] as A");
-  Tensor row({1, 256}), square({16, 16});
+  EXPECT_EQ(
+      discretize_forward(args).message(),
+      "discretize: dt has shape [256], wants [16] = [N], the first dimension of A [16], or [B, L, 16] = "
+      "[B, L, N], N the first dimension of A [16]");
+  Tensor row({1, 256}), square({16, 16}), oblong({16, 8});
   args.dt = row.view();
-  EXPECT_EQ(discretize_forward(args).message(), "discretize: dt has shape [1, 256], wants [16] as A");
+  EXPECT_EQ(
+      discretize_forward(args).message().rfind("discretize: dt has shape [1, 256], wants [16] = [N], ", 0),
+      0U);
   args.A = square.view();
-  EXPECT_EQ(discretize_forward(args).message(), "discretize: A has shape [16, 16], wants [N]");
+  EXPECT_EQ(discretize_forward(args).message(), "discretize: dt has shape [1, 256], wants []");
+  args.A = oblong.view();
+  EXPECT_EQ(discretize_forward(args).message(), "discretize: A has shape [16, 8], wants [N, N]");
 }
 
 // A loss between tensors of different shapes would broadcast without a word.

@@ -198,28 +198,42 @@ DiscretizeMethod method_named(const std::string& wanted) {
   throw Error(Code::invalid_argument, "no method is named " + wanted);
 }
 
-TEST(Fixtures, Discretize) {
-  for_each_fixture("discretize", [](Fixture& f) {
+void expect_discretize_equal(const std::string& fixtures) {
+  for_each_fixture(fixtures, [](Fixture& f) {
     const Tensor dt = f.input("dt"), A = f.input("A"), B = f.input("B");
     const Tensor d_A_bar = f.cotangent("A_bar"), d_B_bar = f.cotangent("B_bar"), d_F = f.cotangent("F");
+    const Tensor d_s = f.cotangent("s");
     DiscretizeBackward args;
     args.dt = dt;
     args.A = A;
-    args.B = B;
+    args.B = view_of(B);
     args.method = method_named(f.text("method"));
     args.A_bar = f.output("A_bar");
-    args.B_bar = f.output("B_bar");
     args.F = f.output("F");
+    (B.present() ? args.B_bar : args.s) = f.output(B.present() ? "B_bar" : "s");
     f.call<DiscretizeForward>(discretize_forward, discretize_forward_workspace, args);
     args.d_A_bar = d_A_bar;
-    args.d_B_bar = d_B_bar;
+    args.d_B_bar = view_of(d_B_bar);
     args.d_F = d_F;
+    args.d_s = view_of(d_s);
     args.d_dt = f.gradient("dt");
     args.d_A = f.gradient("A");
     args.d_B = f.gradient("B");
     f.call(discretize_backward, discretize_backward_workspace, args);
     f.expect_equal();
   });
+}
+
+TEST(Fixtures, Discretize) {
+  expect_discretize_equal("discretize");
+}
+
+TEST(Fixtures, DiscretizePerHead) {
+  expect_discretize_equal("discretize_per_head");
+}
+
+TEST(Fixtures, DiscretizeDense) {
+  expect_discretize_equal("discretize_dense");
 }
 
 TEST(Fixtures, Scan) {

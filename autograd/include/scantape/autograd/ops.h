@@ -14,11 +14,13 @@ Variable layer_norm(const Variable& x, const Variable& weight, const Variable& b
 Variable softplus(const Variable& x);
 Variable silu(const Variable& x);
 
+/// What the form of A has, B_bar or s, and F where it was asked for; the rest is absent.
 struct Discretized {
-  Variable A_bar, B_bar;
+  Variable A_bar, B_bar, F, s;
 };
+/// A diagonal or dense A takes B; one number a head (dt [B, L, H]) takes none.
 Discretized discretize(const Variable& dt, const Variable& A, const Variable& B,
-                       DiscretizeMethod method = DiscretizeMethod::zoh);
+                       DiscretizeMethod method = DiscretizeMethod::zoh, bool with_F = false);
 
 struct Scanned {
   Variable h, final_state;
