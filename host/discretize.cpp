@@ -1,8 +1,6 @@
 #include "scantape/discretize.h"
 
-#include <string>
-
-#include "route.h"
+#include "dense.h"
 
 namespace scantape {
 
@@ -66,17 +64,9 @@ void check_model(Check& check, const DiscretizeForward& args) noexcept {
                "zoh, exp_euler, bilinear or euler");
 }
 
-/// What is right but more than a block of threads holds.
 Status check_size(const char* op, const DiscretizeForward& args) noexcept {
-  const bool dense = form_of(args) == DiscretizeForm::dense;
-  if (!dense || args.A.device.is_cpu() || args.A.shape[0] <= kMostDenseStatesOnCuda) return {};
-  try {
-    return Status::fail(Code::unsupported, std::string(op) + ": A has shape " + name(args.A.shape) +
-                                               ", on cuda a dense A has at most " +
-                                               std::to_string(kMostDenseStatesOnCuda) + " states");
-  } catch (...) {
-    return Status::fail(Code::unsupported, "");
-  }
+  if (form_of(args) != DiscretizeForm::dense) return {};
+  return check_dense_size(op, "A", args.A, kMostDenseStatesOnCuda);
 }
 
 Status check(const DiscretizeForward& args) noexcept {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "scantape/discretize.h"
+#include "scantape/spectral_radius.h"
 #include "scantape/step_control.h"
 
 namespace scantape {
@@ -147,6 +148,17 @@ OpInfo loss(const char* op, std::vector<OpNumber> numbers = {}) {
           .limits = {rank_limit()}};
 }
 
+OpInfo spectral_radius() {
+  return {.name = "spectral_radius",
+          .kind = OpKind::utility,
+          .inputs = {plain("A_bar", "[N, N]")},
+          .outputs = {plain("radius", "[]")},
+          .options = {},
+          .numbers = {},
+          .dtypes = both_types(),
+          .limits = {"on cuda: N <= " + std::to_string(kMostSpectralRowsOnCuda)}};
+}
+
 OpInfo grad_norm() {
   return {
       .name = "grad_norm",
@@ -191,6 +203,7 @@ const std::vector<OpInfo>& registry() {
       loss("mse"),
       loss("huber", {{"k", "finite, above 0", 1}}),
       loss("quantile", {{"q", "above 0 and below 1", 0.5}}),
+      spectral_radius(),
       grad_norm(),
       adamw(),
   };

@@ -13,10 +13,11 @@
 //              F                 K        d_A              d_dt                     with g = d_A_bar + d_F
 //   zoh        exp(dt A) - I     Phi      see below
 //   exp_euler  exp(dt A) - I     dt I     as zoh, Phi's cotangent 0; d_dt + trace G
-//   bilinear   dt R A            dt R     dt/2 Z           <Z, A> / 2 + <G, R>      Z = R^T (2 g + dt G) R^T
+//   bilinear   dt R A            dt R     dt/2 Z           <g R^T, R A> + <G R^T, R>    Z = R^T (2 g R^T + dt G R^T)
 //   euler      dt A              dt I     dt g             <g, A> + trace G
 //
-// with R = (I - dt/2 A)^-1 by LU with partial pivoting, and Phi the integral of exp(A t) over the step.
+// with R = (I - dt/2 A)^-1 by LU with partial pivoting, and Phi the integral of exp(A t) over the step. bilinear's d_dt:
+// R = I + dt/2 A R makes d(dt R)/ddt = R R; taken apart it would cancel where dt A is large.
 //
 // zoh, by scaling and squaring, with m = 9 (f32) or 18 (f64) terms:
 //
@@ -345,20 +346,26 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       cells.lu.lu[i][j] = fma_of(T(-0.5) * dt, A[i * n + j], i == j ? T(1) : T(0));
     });
     const Tile<T> R = inverse(n, cells.lu);
-    T by_dt = 0;
     for_each_owned(n, [&](int r, int c, int i, int j) {
-      const T value = R.at[r][c];
-      room.K[i * n + j] = dt * value;
-      room.F[i * n + j] = value;
-      room.g_F[i * n + j] = T(2) * g(i, j) + (asked.input ? dt * room.G[i * n + j] : T(0));
-      if (asked.input) by_dt = fma_of(room.G[i * n + j], value, by_dt);
+      room.K[i * n + j] = dt * R.at[r][c];
+      room.F[i * n + j] = R.at[r][c];
+      room.g_F[i * n + j] = g(i, j);
     });
     if (!asked.gradients) return;
-    const Tile<T> half = product(plain<T>(room.g_F), transposed<T>(room.F), n, cells.panels);
-    for_each_owned(n, [&](int r, int c, int i, int j) { room.g_T[i * n + j] = half.at[r][c]; });
+    T by_dt = 0;
+    {
+      const Tile<T> by_F = product(plain<T>(room.g_F), transposed<T>(room.F), n, cells.panels);
+      Tile<T> by_input = {};
+      if (asked.input) add_product(by_input, plain<T>(room.G), transposed<T>(room.F), n, cells.panels);
+      const Tile<T> R_A = product(plain<T>(room.F), plain(A), n, cells.panels);
+      for_each_owned(n, [&](int r, int c, int i, int j) {
+        by_dt = fma_of(by_F.at[r][c], R_A.at[r][c], by_dt);
+        by_dt = fma_of(by_input.at[r][c], room.F[i * n + j], by_dt);
+        room.g_T[i * n + j] = fma_of(dt, by_input.at[r][c], T(2) * by_F.at[r][c]);
+      });
+    }
     const Tile<T> Z = product(transposed<T>(room.F), plain<T>(room.g_T), n, cells.panels);
     for_each_owned(n, [&](int r, int c, int i, int j) {
-      by_dt = fma_of(T(0.5) * Z.at[r][c], A[i * n + j], by_dt);
       if (out.d_A.wanted()) out.d_A.put(i, j, T(0.5) * dt * Z.at[r][c]);
     });
     by_dt = block_sum(by_dt, cells.sum);

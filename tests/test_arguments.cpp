@@ -23,6 +23,7 @@
 #include "scantape/scan.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
+#include "scantape/spectral_radius.h"
 #include "scantape/state_output.h"
 
 namespace scantape {
@@ -529,7 +530,7 @@ TEST_P(DiscretizeArguments, Backward) {
 }
 
 /// One block of threads holds a dense A on cuda: more states than fit are refused, in words, before anything runs.
-TEST(DiscretizeLimits, DenseOnCuda) {
+TEST(DenseLimits, DiscretizeOnCuda) {
   constexpr std::int64_t n = kMostDenseStatesOnCuda + 1;
   static double memory[2 * n * n] = {};  // never looked at
   const auto view = [](const Shape& shape) { return View(memory, DType::f64, kCuda, shape); };
@@ -540,13 +541,32 @@ TEST(DiscretizeLimits, DenseOnCuda) {
   DiscretizeForward forward = args;
   forward.A_bar = View(memory + n * n, DType::f64, kCuda, {n, n});
   forward.B_bar = view({n, 0});
-  const std::string words = ": A has shape [65, 65], on cuda a dense A has at most 64 states";
+  const std::string words = ": A has shape [65, 65], on cuda a dense one has at most 64 states";
   EXPECT_EQ(discretize_forward(forward).code(), Code::unsupported);
   EXPECT_EQ(discretize_forward(forward).message(), "discretize" + words);
   EXPECT_EQ(discretize_forward_workspace(forward), 0);
   EXPECT_EQ(discretize_backward(args).code(), Code::unsupported);
   EXPECT_EQ(discretize_backward(args).message(), "discretize_backward" + words);
   EXPECT_EQ(discretize_backward_workspace(args), 0);
+}
+
+TEST_P(Arguments, SpectralRadius) {
+  Call<SpectralRadius> call("spectral_radius", spectral_radius, GetParam());
+  call.input("A_bar", call.args.A_bar, {3, 3});
+  call.output("radius", call.args.radius, {});
+  call.check_everything();
+}
+
+TEST(DenseLimits, SpectralRadiusOnCuda) {
+  constexpr std::int64_t n = kMostSpectralRowsOnCuda + 1;
+  static double memory[n * n + 1] = {};  // never looked at
+  SpectralRadius args;
+  args.A_bar = ConstView(memory, DType::f64, kCuda, {n, n});
+  args.radius = View(memory + n * n, DType::f64, kCuda, {});
+  EXPECT_EQ(spectral_radius(args).code(), Code::unsupported);
+  EXPECT_EQ(spectral_radius(args).message(),
+            "spectral_radius: A_bar has shape [65, 65], on cuda a dense one has at most 64 states");
+  EXPECT_EQ(spectral_radius_workspace(args), 0);
 }
 
 class ScanArguments : public testing::TestWithParam<std::tuple<DType, bool>> {

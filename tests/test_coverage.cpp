@@ -206,7 +206,7 @@ TEST(Sizes, EveryLengthStateAndWidthOccurs) {
   for (const char* op : {"projection", "layer_norm", "softplus", "silu", "scan", "state_output", "mse",
                          "huber", "quantile", "grad_norm", "adamw"})
     expect_sizes(op, lengths());
-  for (const char* op : {"projection", "discretize", "scan"}) expect_sizes(op, states());
+  for (const char* op : {"projection", "discretize", "scan", "spectral_radius"}) expect_sizes(op, states());
   for (const char* op : {"projection", "layer_norm", "softplus", "silu", "discretize", "state_output"})
     expect_sizes(op, widths());
 }

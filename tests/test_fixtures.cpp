@@ -20,6 +20,7 @@
 #include "scantape/scan.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
+#include "scantape/spectral_radius.h"
 #include "scantape/state_output.h"
 #include "scantape/tensor.h"
 
@@ -234,6 +235,17 @@ TEST(Fixtures, DiscretizePerHead) {
 
 TEST(Fixtures, DiscretizeDense) {
   expect_discretize_equal("discretize_dense");
+}
+
+TEST(Fixtures, SpectralRadius) {
+  for_each_fixture("spectral_radius", [](Fixture& f) {
+    const Tensor A_bar = f.input("A_bar");
+    SpectralRadius args;
+    args.A_bar = A_bar;
+    args.radius = f.output("radius");
+    f.call(spectral_radius, spectral_radius_workspace, args);
+    f.expect_equal();
+  });
 }
 
 TEST(Fixtures, Scan) {

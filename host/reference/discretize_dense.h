@@ -189,11 +189,12 @@ void dense_backward(const DiscretizeBackward& args) {
       break;
     }
     case DiscretizeMethod::bilinear: {
-      // A_bar = 2 R - I, B_bar = dt R B.
+      // A_bar = 2 R - I, B_bar = dt R B. As R = I + dt/2 A R, d(dt R)/ddt is R R, which does not cancel.
       const Matrix<T> R = bilinear_inverse(dt, A), R_t = transposed(R);
-      const Matrix<T> Z = product(R_t, product(weighted(T(2), g_F, dt, g_input), R_t));
+      const Matrix<T> by_F = product(g_F, R_t), by_input = product(g_input, R_t);
+      const Matrix<T> Z = product(R_t, weighted(T(2), by_F, dt, by_input));
       d_A = weighted(dt / 2, Z, T(0), Z);
-      d_dt = static_cast<T>(inner(Z, A) / 2 + inner(g_input, R));
+      d_dt = static_cast<T>(inner(by_F, product(R, A)) + inner(by_input, R));
       input = weighted(dt, R, T(0), R);
       break;
     }

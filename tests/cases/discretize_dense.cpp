@@ -12,9 +12,10 @@ struct Regime {
   const char* name;
   double dt;
   Fill A;
-  double size = 1;    // of A's elements: finite differences move by a part of it
-  bool zero = false;  // A is: so is F
-  bool stiff = false;
+  double size = 1;             // of elements of A: finite differences move by a part of it; 0: they have none
+  bool zero = false;           // A is: so is F
+  bool stiff = false;          // some states are gone after one step, others hardly move
+  bool exact_dt = false;       // else a tenth more or less
   bool vanishes = false;       // exp(dt A) does, and zoh's B_bar no longer depends on dt
   bool dt_differences = true;  // else they drown in the rounding of A_bar, which is nearly 1
 };
@@ -65,14 +66,29 @@ Values nearly_singular(Rng& rng, const Shape& shape) {
   return values;
 }
 
-/// Rates from 1 to 500,000 on the diagonal, in no order, and a little of everything beside it.
-Values stiff(Rng& rng, const Shape& shape) {
+/// Rates from 1 to `fastest` on the diagonal, in no order, and a little of everything beside it.
+Fill stiff(double fastest) {
+  return [fastest](Rng& rng, const Shape& shape) {
+    const std::int64_t n = shape[0];
+    Values values = matrix(0, 0.5, 0)(rng, shape);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double place = n > 1 ? static_cast<double>(i * 7 % n) / static_cast<double>(n - 1) : 0;
+      values[static_cast<std::size_t>(i * n + i)] = -std::pow(fastest, place);
+    }
+    return values;
+  };
+}
+
+/// With dt = 1, I - dt/2 A has nothing but zeros on its diagonal: without pivoting there is no first step.
+Values pivots(Rng& rng, const Shape& shape) {
   const std::int64_t n = shape[0];
-  Values values = matrix(0, 0.5, 0)(rng, shape);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double place = n > 1 ? static_cast<double>(i * 7 % n) / static_cast<double>(n - 1) : 0;
-    values[static_cast<std::size_t>(i * n + i)] = -std::pow(5e5, std::min(place, 1.0));
-  }
+  const Values noise = normal(0, 0.1 / std::sqrt(static_cast<double>(n) + 1))(rng, shape);
+  Values values(noise.size());
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      const auto at = static_cast<std::size_t>(i * n + j);
+      values[at] = (i == j ? 2 : noise[at]) + ((i + 1) % n == j ? 2 : 0);
+    }
   return values;
 }
 
@@ -90,7 +106,10 @@ const std::vector<Regime>& regimes() {
       {.name = "triangular", .dt = 0.2, .A = triangular},
       {.name = "growing", .dt = 0.5, .A = matrix(1, 0, 2)},
       {.name = "fast", .dt = 1, .A = matrix(-1, 15, 0)},
-      {.name = "stiff", .dt = 0.01, .A = stiff, .size = 100, .stiff = true},
+      {.name = "stiff", .dt = 0.01, .A = stiff(5e5), .size = 100, .stiff = true},
+      // More squarings than a backward keeps.
+      {.name = "far apart", .dt = 0.01, .A = stiff(1e15), .size = 0, .stiff = true},
+      {.name = "pivots", .dt = 1, .A = pivots, .exact_dt = true},
       {.name = "zero", .dt = 0.1, .A = constant(0), .zero = true},
       {.name = "dt A -5000", .dt = 0.01, .A = matrix(-5e5, 100, 100), .size = 5e5, .vanishes = true},
   };
@@ -115,7 +134,7 @@ Case dense_case(std::int64_t n, std::int64_t width, const Options& options) {
   c.inputs = {
       {.name = "dt",
        .shape = {},
-       .fill = uniform(0.9 * regime.dt, 1.1 * regime.dt),
+       .fill = regime.exact_dt ? constant(regime.dt) : uniform(0.9 * regime.dt, 1.1 * regime.dt),
        .gradient = !(vanished && zoh),  // nothing but rounding is left of it
        .zero_gradient = !(through_A_bar && !regime.zero && !vanished) && !options.d_B_bar,
        .relative_step = true,
@@ -125,7 +144,8 @@ Case dense_case(std::int64_t n, std::int64_t width, const Options& options) {
        .fill = regime.A,
        .gradient = true,
        .zero_gradient = (!through_A_bar || vanished) && !B_bar_of_A,
-       .step = regime.size},
+       .step = regime.size,
+       .differences = regime.size > 0},
       {.name = "B",
        .shape = {n, width},
        .fill = normal(),

@@ -268,6 +268,19 @@ def discretize_dense():
     return cases
 
 
+def spectral_radius():
+    """The radius by numpy's eigenvalues, of matrices where the largest stands alone: there the definition by powers is the
+    same number to all digits."""
+    cases = []
+    for n in [1, 2, 5, 12]:
+        A = normal(n, n, scale=0.5 / math.sqrt(n)) + torch.ones(n, n) * 2 / n
+        sizes = numpy.sort(numpy.abs(numpy.linalg.eigvals(A.numpy())))
+        assert n == 1 or sizes[-2] < 0.9 * sizes[-1], sizes
+        cases.append({"name": f"{n} rows", "options": {}, "inputs": {"A_bar": tensor(A)},
+                      "outputs": {"radius": tensor(torch.tensor(sizes[-1]))}, "cotangents": {}, "gradients": {}})
+    return cases
+
+
 def scan():
     def plain(a, b, h0=None):
         state = h0 if h0 is not None else torch.zeros(b.shape[0], b.shape[2])
@@ -370,7 +383,7 @@ def adamw():
 def main():
     OUT.mkdir(exist_ok=True)
     shared_stream = [projection, layer_norm, softplus, silu, discretize, scan, state_output, mse, adamw]
-    own_stream = [huber, quantile, discretize_per_head, discretize_dense]  # whatever is added here leaves the others' numbers alone
+    own_stream = [huber, quantile, discretize_per_head, discretize_dense, spectral_radius]  # whatever is added here leaves the others' numbers alone
     for function in shared_stream + own_stream:
         if function in own_stream:
             GENERATOR.manual_seed(zlib.crc32(function.__name__.encode()))
