@@ -43,6 +43,40 @@ inline constexpr std::int64_t kMostDenseStatesOnCuda = 64;
 ///          have), unsupported (dense on cuda with N > 64), out_of_memory (dense on cpu), cuda.
 /// Source   gradients derived in kernels/discretize.cu and kernels/discretize_dense.cuh; Smith, Warrington, Linderman
 ///          2023, arXiv:2208.04933 (zoh); Higham 2005, "The scaling and squaring method for the matrix exponential".
+/// Example
+///   const Tensor dt = Tensor::full({1}, 0.1, DType::f64), A = Tensor::full({1}, -1, DType::f64);
+///   const Tensor B = Tensor::from({1, 2}, std::vector<double>{1, 2});
+///   Tensor A_bar = Tensor::empty({1}, DType::f64), B_bar = Tensor::empty({1, 2}, DType::f64);
+///   DiscretizeForward forward;
+///   forward.dt = dt;
+///   forward.A = A;
+///   forward.B = B;
+///   forward.method = DiscretizeMethod::zoh;
+///   forward.A_bar = A_bar.writable();
+///   forward.B_bar = B_bar.writable();
+///   require(discretize_forward(forward));  // A_bar is 0.9048
+///                                          // B_bar is 0.0952, 0.1903
+///
+///   // A dense A, here a turn by a tenth of a radian, and one step a head.
+///   const Tensor turn = Tensor::from({2, 2}, std::vector<double>{0, 1, -1, 0}), push = Tensor::full({2, 1}, 1, DType::f64);
+///   const Tensor step = Tensor::full({}, 0.1, DType::f64), steps = Tensor::full({1, 3, 1}, 0.1, DType::f64);
+///   Tensor turned = Tensor::empty({2, 2}, DType::f64), pushed = Tensor::empty({2, 1}, DType::f64);
+///   DiscretizeForward dense;
+///   dense.dt = step;
+///   dense.A = turn;
+///   dense.B = push;
+///   dense.A_bar = turned.writable();
+///   dense.B_bar = pushed.writable();
+///   require(discretize_forward(dense));  // turned is 0.9950, 0.0998, -0.0998, 0.9950
+///                                        // pushed is 0.1048, 0.0948
+///   Tensor decay = Tensor::empty({1, 3, 1}, DType::f64), s = Tensor::empty({1, 3, 1}, DType::f64);
+///   DiscretizeForward per_head;
+///   per_head.dt = steps;
+///   per_head.A = A;
+///   per_head.A_bar = decay.writable();
+///   per_head.s = s.writable();
+///   require(discretize_forward(per_head));  // decay is 0.9048, 0.9048, 0.9048
+///                                           // s is 0.0952, 0.0952, 0.0952
 struct DiscretizeForward {
   ConstView dt, A, B;
   DiscretizeMethod method = DiscretizeMethod::zoh;
@@ -56,6 +90,16 @@ struct DiscretizeForward {
 ///          have must be;  d_dt, d_A, d_B as dt, A, B. d_A of per_head is summed over B and L.
 /// Memory   CUDA: per_head wants a workspace for the partial sums of d_A. Squarings of a dense A are run again; a fixed
 ///          number of them is kept, so that the workspace follows from N alone.
+/// Example
+///   const Tensor d_A_bar = Tensor::full({1}, 1, DType::f64);
+///   Tensor d_dt = Tensor::empty({1}, DType::f64), d_A = Tensor::empty({1}, DType::f64);
+///   DiscretizeBackward backward;
+///   static_cast<DiscretizeForward&>(backward) = forward;
+///   backward.d_A_bar = d_A_bar;
+///   backward.d_dt = {d_dt.writable(), WriteMode::overwrite};
+///   backward.d_A = {d_A.writable(), WriteMode::overwrite};
+///   require(discretize_backward(backward));  // d_dt is -0.9048
+///                                            // d_A is 0.0905
 struct DiscretizeBackward : DiscretizeForward {
   ConstView d_A_bar, d_B_bar, d_F, d_s;
   Gradient d_dt, d_A, d_B;

@@ -16,6 +16,17 @@ namespace scantape {
 /// Async    enqueues on `stream`; does not synchronise or allocate. Reentrant.
 /// Errors   invalid_argument (shape, dtype, device, layout, overlap, k), cuda.
 /// Source   Huber 1964, "Robust estimation of a location parameter".
+/// Example
+///   const Tensor prediction = Tensor::from({3}, std::vector<double>{1, 2, 99}), target = Tensor::zeros({3}, DType::f64);
+///   const Tensor mask = Tensor::from({3}, std::vector<double>{1, 1, 0});
+///   Tensor loss = Tensor::empty({}, DType::f64);
+///   HuberForward forward;
+///   forward.prediction = prediction;
+///   forward.target = target;
+///   forward.mask = mask;
+///   forward.k = 1;
+///   forward.loss = loss.writable();
+///   require(huber_forward(forward));  // loss is 1
 struct HuberForward {
   ConstView prediction, target, mask;
   double k = 1;
@@ -27,6 +38,14 @@ struct HuberForward {
 /// has no gradient.
 ///
 /// Shapes   d_loss [] (f64);  d_prediction as prediction.
+/// Example
+///   const Tensor d_loss = Tensor::full({}, 1, DType::f64);
+///   Tensor d_prediction = Tensor::empty({3}, DType::f64);
+///   HuberBackward backward;
+///   static_cast<HuberForward&>(backward) = forward;
+///   backward.d_loss = d_loss;
+///   backward.d_prediction = {d_prediction.writable(), WriteMode::overwrite};
+///   require(huber_backward(backward));  // d_prediction is 0.5, 0.5, 0
 struct HuberBackward : HuberForward {
   ConstView d_loss;
   Gradient d_prediction;

@@ -17,6 +17,17 @@ namespace scantape {
 /// Async    enqueues on `stream`; does not synchronise or allocate. Reentrant.
 /// Errors   invalid_argument (shape, dtype, device, layout, overlap, q), cuda.
 /// Source   Koenker, Bassett 1978, "Regression quantiles".
+/// Example
+///   const Tensor prediction = Tensor::from({3}, std::vector<double>{1, -2, 99}), target = Tensor::zeros({3}, DType::f64);
+///   const Tensor mask = Tensor::from({3}, std::vector<double>{1, 1, 0});
+///   Tensor loss = Tensor::empty({}, DType::f64);
+///   QuantileForward forward;
+///   forward.prediction = prediction;
+///   forward.target = target;
+///   forward.mask = mask;
+///   forward.q = 0.9;
+///   forward.loss = loss.writable();
+///   require(quantile_forward(forward));  // loss is 0.95
 struct QuantileForward {
   ConstView prediction, target, mask;
   double q = 0.5;
@@ -28,6 +39,14 @@ struct QuantileForward {
 /// counted, else 0. `loss` is not read. The target has no gradient.
 ///
 /// Shapes   d_loss [] (f64);  d_prediction as prediction.
+/// Example
+///   const Tensor d_loss = Tensor::full({}, 1, DType::f64);
+///   Tensor d_prediction = Tensor::empty({3}, DType::f64);
+///   QuantileBackward backward;
+///   static_cast<QuantileForward&>(backward) = forward;
+///   backward.d_loss = d_loss;
+///   backward.d_prediction = {d_prediction.writable(), WriteMode::overwrite};
+///   require(quantile_backward(backward));  // d_prediction is 0.05, -0.45, 0
 struct QuantileBackward : QuantileForward {
   ConstView d_loss;
   Gradient d_prediction;

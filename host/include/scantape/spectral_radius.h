@@ -22,6 +22,13 @@ inline constexpr std::int64_t kMostSpectralRowsOnCuda = 64;
 /// Errors   invalid_argument (shape, dtype, device, layout, overlap), unsupported (cuda with N > 64), out_of_memory (cpu),
 ///          cuda.
 /// Source   Gelfand 1941: radius = lim |A^k|^{1/k}.
+/// Example
+///   const Tensor A_bar = Tensor::from({2, 2}, std::vector<double>{0, 0.5, -0.5, 0});
+///   Tensor radius = Tensor::empty({}, DType::f64);
+///   SpectralRadius args;
+///   args.A_bar = A_bar;
+///   args.radius = radius.writable();
+///   require(spectral_radius(args));  // radius is 0.5
 struct SpectralRadius {
   ConstView A_bar;
   View radius;
