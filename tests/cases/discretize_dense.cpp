@@ -12,11 +12,12 @@ struct Regime {
   const char* name;
   double dt;
   Fill A;
-  double size = 1;             // of elements of A: finite differences move by a part of it; 0: they have none
-  bool zero = false;           // A is: so is F
-  bool stiff = false;          // some states are gone after one step, others hardly move
-  bool exact_dt = false;       // else a tenth more or less
-  bool vanishes = false;       // exp(dt A) does, and zoh's B_bar no longer depends on dt
+  double size = 1;  // of elements of A: finite differences move by a part of it; 0: they have none
+  double forward_f32 = 1e-5, backward_f32 = 1e-4;  // budgets
+  bool zero = false;                               // A is: so is F
+  bool stiff = false;                              // some states are gone after one step, others hardly move
+  bool exact_dt = false;                           // else a tenth more or less
+  bool vanishes = false;                           // exp(dt A) does, and zoh's B_bar no longer depends on dt
   bool dt_differences = true;  // else they drown in the rounding of A_bar, which is nearly 1
 };
 
@@ -105,7 +106,12 @@ const std::vector<Regime>& regimes() {
       {.name = "nearly singular", .dt = 0.7, .A = nearly_singular},
       {.name = "triangular", .dt = 0.2, .A = triangular},
       {.name = "growing", .dt = 0.5, .A = matrix(1, 0, 2)},
-      {.name = "fast", .dt = 1, .A = matrix(-1, 15, 0)},
+      {.name = "fast",
+       .dt = 1,
+       .A = matrix(-1, 15, 0),
+       // Turns by up to 30 radians: dt A as f32 holds it is off by two millionths of one, and every element with it.
+       .forward_f32 = 3e-5,
+       .backward_f32 = 2e-4},
       {.name = "stiff", .dt = 0.01, .A = stiff(5e5), .size = 100, .stiff = true},
       // More squarings than a backward keeps.
       {.name = "far apart", .dt = 0.01, .A = stiff(1e15), .size = 0, .stiff = true},
@@ -129,6 +135,7 @@ Case dense_case(std::int64_t n, std::int64_t width, const Options& options) {
   c.name = "discretize/dense/" + size_name({{"N", n}, {"E", width}}) + "/" + scantape::name(options.method) +
            "," + regime.name + "," + (options.F ? "F" : "no F") + ",d" + (options.d_A_bar ? " A_bar" : "") +
            (options.d_B_bar ? " B_bar" : "") + (options.d_F ? " F" : "") + "," + name(options.layout);
+  const Budget forward{1e-10, regime.forward_f32}, backward{1e-10, regime.backward_f32};
   c.options = {
       {"form", "dense"}, {"method", scantape::name(options.method)}, {"F", options.F ? "present" : "absent"}};
   c.inputs = {
@@ -138,25 +145,37 @@ Case dense_case(std::int64_t n, std::int64_t width, const Options& options) {
        .gradient = !(vanished && zoh),  // nothing but rounding is left of it
        .zero_gradient = !(through_A_bar && !regime.zero && !vanished) && !options.d_B_bar,
        .relative_step = true,
-       .differences = regime.dt_differences && !vanished},
+       .differences = regime.dt_differences && !vanished,
+       .budget = backward},
       {.name = "A",
        .shape = {n, n},
        .fill = regime.A,
        .gradient = true,
        .zero_gradient = (!through_A_bar || vanished) && !B_bar_of_A,
        .step = regime.size,
-       .differences = regime.size > 0},
+       .differences = regime.size > 0,
+       .budget = backward},
       {.name = "B",
        .shape = {n, width},
        .fill = normal(),
        .gradient = true,
        .zero_gradient = !options.d_B_bar,
-       .strided = true},
+       .strided = true,
+       .budget = backward},
   };
   c.outputs = {
-      {.name = "A_bar", .shape = {n, n}, .cotangent = options.d_A_bar, .zero = vanished},
-      {.name = "B_bar", .shape = {n, width}, .cotangent = options.d_B_bar, .strided = true},
-      {.name = "F", .shape = {n, n}, .present = options.F, .cotangent = options.d_F, .zero = regime.zero},
+      {.name = "A_bar", .shape = {n, n}, .cotangent = options.d_A_bar, .zero = vanished, .budget = forward},
+      {.name = "B_bar",
+       .shape = {n, width},
+       .cotangent = options.d_B_bar,
+       .strided = true,
+       .budget = forward},
+      {.name = "F",
+       .shape = {n, n},
+       .present = options.F,
+       .cotangent = options.d_F,
+       .zero = regime.zero,
+       .budget = forward},
       {.name = "s", .shape = {}, .present = false, .cotangent = false},
   };
   if (regime.stiff) {
