@@ -1,5 +1,9 @@
 #include "scantape/registry.h"
 
+#include <utility>
+
+#include "scantape/discretize.h"
+#include "scantape/spectral_radius.h"
 #include "scantape/step_control.h"
 
 namespace scantape {
@@ -14,6 +18,12 @@ const char* name(OpKind kind) noexcept {
       return "utility";
   }
   return "unknown";
+}
+
+bool OpArgument::exists_with(const std::string& option, const std::string& value) const {
+  const std::size_t equals = only_with.find('=');
+  if (equals == std::string::npos || only_with.substr(0, equals) != option) return true;
+  return ("|" + only_with.substr(equals + 1) + "|").find("|" + value + "|") != std::string::npos;
 }
 
 namespace {
@@ -90,14 +100,27 @@ OpInfo projection_layer_norm() {
 }
 
 OpInfo discretize() {
-  return {.name = "discretize",
-          .inputs = {with_gradient("dt", "[N]"), with_gradient("A", "[N]"), with_gradient("B", "[N, E]")},
-          .outputs = {with_gradient("A_bar", "[N]"), with_gradient("B_bar", "[N, E]"),
-                      optional_with_gradient("F", "[N]")},
-          .options = {{"method", {"zoh", "exp_euler", "bilinear", "euler"}}, given("F")},
-          .numbers = {},
-          .dtypes = both_types(),
-          .limits = {"A diagonal"}};
+  const std::string matrix = "[N] or [B, L, H] or [N, N]", with_B = "form=diagonal|dense";
+  return {
+      .name = "discretize",
+      .inputs = {with_gradient("dt", "[N] or [B, L, H] or []"),
+                 with_gradient("A", "[N] or [H] or [N, N]"),
+                 {.name = "B", .shape = "[N, E]", .optional = true, .gradient = true, .only_with = with_B}},
+      .outputs =
+          {with_gradient("A_bar", matrix.c_str()),
+           {.name = "B_bar", .shape = "[N, E]", .optional = true, .gradient = true, .only_with = with_B},
+           {.name = "F", .shape = matrix, .optional = true, .gradient = true},
+           {.name = "s",
+            .shape = "[B, L, H]",
+            .optional = true,
+            .gradient = true,
+            .only_with = "form=per_head"}},
+      .options = {{"form", {"diagonal", "per_head", "dense"}},
+                  {"method", {"zoh", "exp_euler", "bilinear", "euler"}},
+                  given("F")},
+      .numbers = {},
+      .dtypes = both_types(),
+      .limits = {"dense on cuda: N <= " + std::to_string(kMostDenseStatesOnCuda)}};
 }
 
 OpInfo scan() {
@@ -127,16 +150,27 @@ OpInfo state_output() {
           .limits = {rank_limit()}};
 }
 
-OpInfo mse() {
-  return {.name = "mse",
+OpInfo loss(const char* op, std::vector<OpNumber> numbers = {}) {
+  return {.name = op,
           .inputs = {with_gradient("prediction", "[...]"),
                      plain("target", "[...]"),
                      {.name = "mask", .shape = "[...]", .optional = true}},
           .outputs = {{.name = "loss", .shape = "[]", .gradient = true, .f64 = true}},
           .options = {given("mask")},
-          .numbers = {},
+          .numbers = std::move(numbers),
           .dtypes = both_types(),
           .limits = {rank_limit()}};
+}
+
+OpInfo spectral_radius() {
+  return {.name = "spectral_radius",
+          .kind = OpKind::utility,
+          .inputs = {plain("A_bar", "[N, N]")},
+          .outputs = {plain("radius", "[]")},
+          .options = {},
+          .numbers = {},
+          .dtypes = both_types(),
+          .limits = {"on cuda: N <= " + std::to_string(kMostSpectralRowsOnCuda)}};
 }
 
 OpInfo grad_norm() {
@@ -182,7 +216,10 @@ const std::vector<OpInfo>& registry() {
       discretize(),
       scan(),
       state_output(),
-      mse(),
+      loss("mse"),
+      loss("huber", {{"k", "finite, above 0", 1}}),
+      loss("quantile", {{"q", "above 0 and below 1", 0.5}}),
+      spectral_radius(),
       grad_norm(),
       adamw(),
   };

@@ -169,6 +169,50 @@ TEST(Gradcheck, ProjectionLayerNorm) {
   EXPECT_TRUE(report.pass()) << report.text();
 }
 
+TEST(Gradcheck, DiscretizeInEveryForm) {
+  const Tensor B = random_tensor({3, 2}, 3);
+  for (const DiscretizeMethod method : {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler,
+                                        DiscretizeMethod::bilinear, DiscretizeMethod::euler}) {
+    // Every output of the form, and dt through the op that makes it.
+    const auto matrices = [method](const std::vector<Variable>& in) {
+      const Discretized system = discretize(softplus(in[0]), in[1], in[2], method, true);
+      EXPECT_FALSE(system.s.present());
+      return std::vector<Variable>{silu(system.A_bar), silu(system.B_bar), silu(system.F)};
+    };
+    const auto dense = check(matrices, {random_tensor({}, 1), random_tensor({3, 3}, 2), B});
+    EXPECT_TRUE(dense.pass()) << dense.text();
+    const auto diagonal = check(matrices, {random_tensor({3}, 1), random_tensor({3}, 2), B});
+    EXPECT_TRUE(diagonal.pass()) << diagonal.text();
+    // A scan with the decays of each step and head, its input times s.
+    const auto heads = [method](const std::vector<Variable>& in) {
+      const Discretized system = discretize(softplus(in[0]), in[1], {}, method, true);
+      EXPECT_FALSE(system.B_bar.present());
+      return std::vector<Variable>{scan(system.A_bar, system.s).h, silu(system.F)};
+    };
+    const auto per_head = check(heads, {random_tensor({2, 4, 3}, 1), random_tensor({3}, 2)});
+    EXPECT_TRUE(per_head.pass()) << per_head.text();
+  }
+}
+
+TEST(Gradcheck, Losses) {
+  // Differences of the two lie a quarter or more from the corners at 0, 1 and -1.
+  const Tensor target = Tensor::from({6}, Values{0.1, 0, -0.1, 2, -1, 3});
+  const Tensor prediction = Tensor::from({6}, Values{0.6, -0.4, 1.4, -0.5, 1.5, 2.4});
+  const Tensor mask = Tensor::from({6}, Values{1, 1, 1, 1, 1, 0});
+  for (const Variable& counted : {Variable(), Variable(mask)}) {
+    const auto report = check(
+        [&](const std::vector<Variable>& in) {
+          return std::vector<Variable>{mse(in[0], target, counted), huber(in[0], target, 1, counted),
+                                       quantile(in[0], target, 0.3, counted)};
+        },
+        {prediction});
+    EXPECT_TRUE(report.pass()) << report.text();
+  }
+  Tape tape;
+  EXPECT_THROW((void)huber(prediction, tape.leaf(target)), Error);
+  EXPECT_THROW((void)quantile(prediction, target, 0.5, tape.leaf(mask)), Error);
+}
+
 TEST(SliceError, SeesASmallChannelBesideALargeOne) {
   const Values want{1e6, 1, 2e6, 2}, wrong{1e6, 1.5, 2e6, 2};
   EXPECT_GT(slice_error(wrong, want, {2, 2}), 0.1);

@@ -19,7 +19,7 @@ TEST_P(Kernels, FollowReference) {
 }
 
 std::vector<const Case*> cases_on_device() {
-  return tested_cases([available = is_available(kCuda)](const Case&) { return available; });
+  return tested_cases([available = is_available(kCuda)](const Case& c) { return available && !c.cpu_only; });
 }
 
 // Without a device there is no case, and Device.IsThere says so.

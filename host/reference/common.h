@@ -90,10 +90,14 @@ class Target {
   void write(std::int64_t row, std::int64_t count, const Value& value) const noexcept {
     write(row, 0, count, value);
   }
+  /// The same for one element.
+  void write_at(std::int64_t row, std::int64_t i, T value) const noexcept {
+    T* target = rows_[row];
+    if (target != nullptr) target[i] = accumulate_ ? target[i] + value : value;
+  }
   /// The same for element i of the first row.
   void write_one(std::int64_t i, T value) const noexcept {
-    T* target = rows_[0];
-    if (target != nullptr) target[i] = accumulate_ ? target[i] + value : value;
+    write_at(0, i, value);
   }
 
  private:

@@ -30,11 +30,13 @@ Variable projection_layer_norm(const Variable& x, const Variable& weight, const 
 Variable softplus(const Variable& x);
 Variable silu(const Variable& x);
 
+/// What the form of A has, B_bar or s, and F where it was asked for; the rest is absent.
 struct Discretized {
-  Variable A_bar, B_bar;
+  Variable A_bar, B_bar, F, s;
 };
+/// A diagonal or dense A takes B; one number a head (dt [B, L, H]) takes none.
 Discretized discretize(const Variable& dt, const Variable& A, const Variable& B,
-                       DiscretizeMethod method = DiscretizeMethod::zoh);
+                       DiscretizeMethod method = DiscretizeMethod::zoh, bool with_F = false);
 
 struct Scanned {
   Variable h, final_state;
@@ -44,7 +46,9 @@ Scanned scan(const Variable& a, const Variable& b, const Variable& h0 = {});
 Variable state_output(const Variable& z, const Variable& u, const Variable& D, const Variable& residual,
                       Activation activation = Activation::silu);
 
-/// The target and the mask are constants: an error where they are recorded.
+/// Of the losses the target and the mask are constants: an error where they are recorded.
 Variable mse(const Variable& prediction, const Variable& target, const Variable& mask = {});
+Variable huber(const Variable& prediction, const Variable& target, double k = 1, const Variable& mask = {});
+Variable quantile(const Variable& prediction, const Variable& target, double q = 0.5, const Variable& mask = {});
 
 }  // namespace scantape::autograd
