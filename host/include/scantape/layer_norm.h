@@ -16,6 +16,18 @@ namespace scantape {
 /// Async    enqueues on `stream`; does not synchronise or allocate; a row's bits depend on that row alone. Reentrant.
 /// Errors   invalid_argument (shape, dtype, device, layout, overlap, E = 0, eps not finite or not above 0), cuda.
 /// Source   Ba, Kiros, Hinton 2016, arXiv:1607.06450; the correction term: Chan, Golub, LeVeque 1983.
+/// Example
+///   const Tensor x = Tensor::from({1, 4}, std::vector<double>{1, 2, 3, 4});
+///   const Tensor weight = Tensor::full({4}, 2, DType::f64), bias = Tensor::full({4}, 10, DType::f64);
+///   Tensor y = Tensor::empty({1, 4}, DType::f64), statistics = Tensor::empty({1, 3}, DType::f64);
+///   LayerNormForward forward;
+///   forward.x = x;
+///   forward.weight = weight;
+///   forward.bias = bias;
+///   forward.y = y.writable();
+///   forward.statistics = statistics.writable();
+///   require(layer_norm_forward(forward));  // y is 7.3167, 9.1056, 10.8944, 12.6833
+///                                          // statistics is 2.5, 0, 0.8944
 struct LayerNormForward {
   ConstView x, weight, bias;
   double eps = 1e-5;
@@ -27,6 +39,16 @@ struct LayerNormForward {
 ///
 /// Shapes   d_y as y;  d_x as x, d_weight and d_bias [E], each with its write mode. d_x may be d_y itself.
 /// Memory   CUDA: workspace for per-block partial sums of d_weight and d_bias, summed in a second pass, in order.
+/// Example
+///   const Tensor d_y = Tensor::from({1, 4}, std::vector<double>{1, 0, 0, 0});
+///   Tensor d_x = Tensor::empty({1, 4}, DType::f64), d_weight = Tensor::empty({4}, DType::f64);
+///   LayerNormBackward backward;
+///   static_cast<LayerNormForward&>(backward) = forward;
+///   backward.d_y = d_y;
+///   backward.d_x = {d_x.writable(), WriteMode::overwrite};
+///   backward.d_weight = {d_weight.writable(), WriteMode::overwrite};
+///   require(layer_norm_backward(backward));  // d_x is 0.5367, -0.7155, -0.1789, 0.3578
+///                                            // d_weight is -1.3416, 0, 0, 0
 struct LayerNormBackward : LayerNormForward {
   ConstView d_y;
   Gradient d_x, d_weight, d_bias;

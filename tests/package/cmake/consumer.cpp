@@ -32,7 +32,8 @@ std::pair<double, double> fit(Device device) {
   autograd::Lti model(config, DType::f64, device, 7);
   autograd::AdamWOptimizer optimizer(model.parameters(), {});
   optimizer.set_learning_rate(0.02);
-  const Tensor input = random_numbers({2, 6, 3}, 1).to(device), target = random_numbers({2, 6, 1}, 2).to(device);
+  const Tensor input = random_numbers({2, 6, 3}, 1).to(device),
+               target = random_numbers({2, 6, 1}, 2).to(device);
   double first = std::nan(""), last = first;
   for (int step = 0; step < 60; ++step) {
     autograd::Tape tape;
@@ -59,6 +60,7 @@ int main() {
   const Counters before = counters();
   const auto [cuda_first, cuda_last] = fit(kCuda);
   std::printf("%g to %g on cuda (%s)\n", cuda_first, cuda_last, cuda_backend());
-  if (counters().kernel_launches - before.kernel_launches < 60 || counters().cpu_ops != before.cpu_ops) return 4;
+  if (counters().kernel_launches - before.kernel_launches < 60 || counters().cpu_ops != before.cpu_ops)
+    return 4;
   return std::abs(cuda_first - first) <= 1e-9 * first && std::abs(cuda_last - last) <= 1e-6 * first ? 0 : 5;
 }

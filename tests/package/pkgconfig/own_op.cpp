@@ -26,22 +26,24 @@ Variable tanh_gate(const Variable& x, const Variable& w, double fault) {
   std::vector<double> y(xs.size());
   for (std::size_t i = 0; i < y.size(); ++i) y[i] = xs[i] * std::tanh(ws[i % columns]);
 
-  return autograd::record("tanh_gate", {&x, &w}, {Tensor::from(x.shape(), y)},
-                          [x = autograd::Saved(x), w = autograd::Saved(w), fault](autograd::BackwardPass& pass) {
-    const ConstView x_view = x.read(pass.op(), "x"), w_view = w.read(pass.op(), "w"), d_y = pass.cotangent(0);
-    const std::int64_t width = w_view.elements(), rows = x_view.elements() / width;
-    const Gradient d_x = pass.gradient(0), d_w = pass.gradient(1);
-    for (std::int64_t c = 0; c < width; ++c) {
-      const double gate = std::tanh(w_view.as<double>()[c]);
-      double sum = 0;
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const std::int64_t i = r * width + c;
-        sum += d_y.as<double>()[i] * x_view.as<double>()[i];
-        if (d_x.wanted()) put(d_x, i, d_y.as<double>()[i] * gate);
-      }
-      if (d_w.wanted()) put(d_w, c, fault * sum * (1 - gate * gate));
-    }
-  })[0];
+  return autograd::record(
+      "tanh_gate", {&x, &w}, {Tensor::from(x.shape(), y)},
+      [x = autograd::Saved(x), w = autograd::Saved(w), fault](autograd::BackwardPass& pass) {
+        const ConstView x_view = x.read(pass.op(), "x"), w_view = w.read(pass.op(), "w"),
+                        d_y = pass.cotangent(0);
+        const std::int64_t width = w_view.elements(), rows = x_view.elements() / width;
+        const Gradient d_x = pass.gradient(0), d_w = pass.gradient(1);
+        for (std::int64_t c = 0; c < width; ++c) {
+          const double gate = std::tanh(w_view.as<double>()[c]);
+          double sum = 0;
+          for (std::int64_t r = 0; r < rows; ++r) {
+            const std::int64_t i = r * width + c;
+            sum += d_y.as<double>()[i] * x_view.as<double>()[i];
+            if (d_x.wanted()) put(d_x, i, d_y.as<double>()[i] * gate);
+          }
+          if (d_w.wanted()) put(d_w, c, fault * sum * (1 - gate * gate));
+        }
+      })[0];
 }
 
 bool passes(double fault) {
