@@ -39,11 +39,10 @@ def defined_symbols(path, *flags):
 
 # The library's own names, with what C++ derives from a name; the functions that nvcc makes for kernels; the namespace
 # that stands for CUDA in an emulated build.
-OURS = re.compile(r"_Z(GV|T[VTISC])?(\d+__device_stub__Z)?N?[KVRO]*(8scantape|17scantape_emulated)"
-                  r"|_ZZ?N[KVRO]*(8scantape|17scantape_emulated)")
+OURS = re.compile(r"_Z(GV|T[VTISC])?(\d+__device_stub__Z)?Z*N?[KVRO]*(8scantape|17scantape_emulated)")
 # Instances of the standard library's templates and references to its exceptions: every library in C++ has them, and the
 # linker merges them.
-STANDARD = re.compile(r"(_Z|DW\.ref\._Z)(GV|T[VTISC]|Z)?N?[KVRO]*(S[tabsiod]|9__gnu_cxx)|DW\.ref\.__gxx_personality_v0$"
+STANDARD = re.compile(r"(_Z|DW\.ref\._Z)(GV|T[VTISC])?Z*N?[KVRO]*(S[tabsiod]|9__gnu_cxx)|DW\.ref\.__gxx_personality_v0$"
                       r"|_ZnwmPv$|_ZdlPvS_$|__clang_call_terminate$")
 # In an emulated build the compiler's call-backs are answered by the emulator.
 CALL_BACKS = re.compile(r"__tsan_|__ubsan_handle_")
