@@ -27,13 +27,23 @@ TEST_P(WriteModes, OverwriteAccumulateSkip) {
 TEST_P(Repetitions, GiveTheSameBytes) {
   expect_everywhere(repetitions, *GetParam());
 }
-/// On sizes at which the CPU's loops share their work among threads: those of the benchmarks.
+/// On sizes at which the CPU's loops share their work among threads: those of the benchmarks, but the largest,
+/// which share it no further and take minutes.
+constexpr std::int64_t kMostElements = 4000000;
+
 class Threads : public CaseTest {};
+
+bool fits(const Case& c) {
+  std::int64_t most = 0;
+  for (const Input& input : c.inputs) most = std::max(most, input.shape.elements());
+  for (const Output& output : c.outputs) most = std::max(most, output.shape.elements());
+  return most <= kMostElements;
+}
 
 std::vector<const Case*> large_cases() {
   std::vector<const Case*> list;
   for (const Case& c : all_cases())
-    if (c.benchmark) list.push_back(&c);
+    if (c.benchmark && fits(c)) list.push_back(&c);
   return list;
 }
 

@@ -230,8 +230,10 @@ std::vector<Case> discretize_cases() {
                          outputs[at(row[4])].second, layouts[at(row[5])]}),
         false);
 
-  add(discretize_case(16, 512, {}), false);
-  cases.back().benchmark = true;
+  for (const bool large : {false, true}) {
+    add(large ? discretize_case(64, 1024, {}) : discretize_case(16, 512, {}), false);
+    cases.back().benchmark = true;
+  }
   return cases;
 }
 

@@ -204,8 +204,12 @@ std::vector<Case> layer_norm_cases() {
     add(layer_norm_case(rows, widths()[at(row[1])], regimes()[at(row[3])], layouts[at(row[4])]), false);
   }
 
-  add(layer_norm_case({32, 60}, 512, regimes()[0], Layout::dense), false);
-  cases.back().benchmark = true;
+  for (const bool large : {false, true}) {
+    add(large ? layer_norm_case({8, 2048}, 1024, regimes()[0], Layout::dense)
+              : layer_norm_case({32, 60}, 512, regimes()[0], Layout::dense),
+        false);
+    cases.back().benchmark = true;
+  }
   return cases;
 }
 
