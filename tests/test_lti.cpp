@@ -340,6 +340,102 @@ TEST(R13, ImpulseResponseIsThatOfTheSystem) {
   EXPECT_GT(largest_difference(y, response(Tensor::from({N}, Values{-0.4, -0.7, -1.0}))), 1e-4);
 }
 
+/// The model as its definition reads, by plain loops over one item of the batch; parameters by name.
+class Definition {
+ public:
+  explicit Definition(const Lti& model) : model_(model) {}
+
+  Values operator()(Values x, std::int64_t length) const {  // [L, F] to [L]
+    const LtiConfig& config = model_.config();
+    x = affine(x, "input_projection");
+    for (std::int64_t i = 0; i < config.num_layers; ++i) x = layer(x, length, "layers." + std::to_string(i));
+    return affine(normed(x, "norm"), "output_projection");
+  }
+
+ private:
+  Values of(const std::string& name) const {
+    const Parameters& parameters = model_.parameters();
+    return values_of(parameters.value(parameters.index(name)));
+  }
+
+  static Values mapped(const Values& x, const Values& matrix, std::size_t in) {
+    const std::size_t out = matrix.size() / in;
+    Values y(x.size() / in * out, 0.0);
+    for (std::size_t i = 0; i < y.size(); ++i)
+      for (std::size_t k = 0; k < in; ++k) y[i] += x[i / out * in + k] * matrix[i % out * in + k];
+    return y;
+  }
+
+  Values affine(const Values& x, const std::string& name) const {
+    const Values weight = of(name + ".weight"), bias = of(name + ".bias");
+    Values y = mapped(x, weight, weight.size() / bias.size());
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
+    return y;
+  }
+
+  Values normed(const Values& x, const std::string& name) const {
+    const Values weight = of(name + ".weight"), bias = of(name + ".bias");
+    const std::size_t width = weight.size();
+    Values y(x.size());
+    for (std::size_t row = 0; row < x.size(); row += width) {
+      double mean = 0, variance = 0;
+      for (std::size_t c = 0; c < width; ++c) mean += x[row + c] / static_cast<double>(width);
+      for (std::size_t c = 0; c < width; ++c)
+        variance += (x[row + c] - mean) * (x[row + c] - mean) / static_cast<double>(width);
+      for (std::size_t c = 0; c < width; ++c)
+        y[row + c] = (x[row + c] - mean) / std::sqrt(variance + model_.config().eps) * weight[c] + bias[c];
+    }
+    return y;
+  }
+
+  Values layer(const Values& x, std::int64_t length, const std::string& name) const {
+    const Values A = of(name + ".A"), delta = of(name + ".delta"), B = of(name + ".B"), D = of(name + ".D");
+    const std::size_t states = A.size(), width = D.size();
+    const Values u = normed(x, name + ".norm");
+    const Values input = mapped(u, B, width);  // [L, N], not yet scaled by the step
+    Values h(input.size());
+    for (std::size_t t = 0; t < static_cast<std::size_t>(length); ++t)
+      for (std::size_t n = 0; n < states; ++n) {
+        const double dt = std::log1p(std::exp(delta[n])), pole = std::exp(dt * A[n]);
+        const double before = t > 0 ? h[(t - 1) * states + n] : 0;
+        h[t * states + n] = pole * before + (pole - 1) / A[n] * input[t * states + n];
+      }
+    Values out = mapped(h, of(name + ".C"), states);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const double p = out[i] + D[i % width] * u[i];
+      out[i] = x[i] + (model_.config().activation == Activation::silu ? p / (1 + std::exp(-p)) : p);
+    }
+    return out;
+  }
+
+  const Lti& model_;
+};
+
+TEST(Lti, IsItsDefinition) {
+  constexpr std::int64_t B = 2, L = 7, F = 3;
+  for (const Activation activation : {Activation::silu, Activation::none}) {
+    LtiConfig config = config_of(F, 4, 3, 2, 2);
+    config.activation = activation;
+    Lti model(config, DType::f64, kCpu, 3);
+    // Norms, biases and skips that are neither 0 nor 1; poles and steps stay what they were made.
+    Random random(11);
+    for (std::size_t i = 0; i < model.parameters().entries().size(); ++i) {
+      const std::string& name = model.parameters().entries()[i].name;
+      if (name.find(".A") != std::string::npos || name.find(".delta") != std::string::npos) continue;
+      Tensor value = model.parameters().value(static_cast<int>(i));
+      for (std::int64_t e = 0; e < value.elements(); ++e)
+        value.mutable_data<double>()[e] += 0.3 * random.normal();
+    }
+    const Tensor x = random_tensor({B, L, F}, 5);
+    const Values y = values_of(model.forward(nullptr, x)), in = values_of(x);
+    const Definition definition(model);
+    for (std::int64_t b = 0; b < B; ++b) {
+      const Values want = definition(Values(in.begin() + b * L * F, in.begin() + (b + 1) * L * F), L);
+      EXPECT_LE(largest_difference(Values(y.begin() + b * L, y.begin() + (b + 1) * L), want), 1e-12);
+    }
+  }
+}
+
 TEST(R14, TheScanIsNotItsInput) {
   const Tensor v = random_tensor({1, 5, 2}, 1), a = Tensor::from({2}, Values{0.5, 0.9});
   const Values h = values_of(scan(a, v).h), in = v.values<double>();

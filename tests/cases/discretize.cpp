@@ -341,10 +341,11 @@ std::vector<Case> discretize_cases() {
 
   for (Case& c : dense_discretize_cases()) cases.push_back(std::move(c));
 
-  add(discretize_case(16, 512, {}), false);
-  cases.back().benchmark = true;
-  add(per_head_case(8, 2048, 16, {}), false);
-  cases.back().benchmark = true;
+  for (Case c :
+       {discretize_case(16, 512, {}), discretize_case(64, 1024, {}), per_head_case(8, 2048, 16, {})}) {
+    add(std::move(c), false);
+    cases.back().benchmark = true;
+  }
   return cases;
 }
 

@@ -134,8 +134,10 @@ std::vector<Case> loss_cases(const std::vector<LossForm>& forms) {
     add(loss_case(forms[at(row[4])], {batches[at(row[1])], lengths()[at(row[0])]}, masks[at(row[2])],
                   row[3] == 0 ? Layout::dense : Layout::misaligned),
         false);
-  add(loss_case(forms[0], {32, 60, 1}, Mask::half, Layout::dense), false);
-  cases.back().benchmark = true;
+  for (const Shape& shape : {Shape{32, 60, 1}, Shape{8, 2048, 1}}) {
+    add(loss_case(forms[0], shape, Mask::half, Layout::dense), false);
+    cases.back().benchmark = true;
+  }
   return cases;
 }
 

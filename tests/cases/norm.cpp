@@ -337,10 +337,13 @@ std::vector<Case> norm_cases(const NormOp& op) {
     add(norm_case(op, rows, widths()[at(row[1])], all[at(row[3])], options), false);
   }
 
-  for (const Options& options : {plain, both}) {
-    add(norm_case(op, {32, 60}, 512, unit(), options), false);
-    cases.back().benchmark = true;
-  }
+  for (const Options& options : {plain, both})
+    for (const bool large : {false, true}) {
+      add(large ? norm_case(op, {8, 2048}, 1024, unit(), options)
+                : norm_case(op, {32, 60}, 512, unit(), options),
+          false);
+      cases.back().benchmark = true;
+    }
   return cases;
 }
 

@@ -14,6 +14,7 @@ const char* cuda_backend() noexcept;
 /// The vector instructions that the CPU's matrix products use: "baseline", "avx2" or "avx512".
 const char* cpu_instruction_set() noexcept;
 
+/// What is known of one device.
 struct DeviceInfo {
   Device device;
   std::string description;  // "NVIDIA H200", "emulated sm_80", the CPU's model name
@@ -22,12 +23,21 @@ struct DeviceInfo {
 };
 
 /// The CPU first, then each cuda device that answers.
+/// Example
+///   const std::vector<DeviceInfo> all = devices();
+///   const bool cpu_first = all[0].device == kCpu && is_available(kCpu);  // cpu_first is 1
 std::vector<DeviceInfo> devices();
 
 /// True where `device` exists in this process.
 bool is_available(Device device) noexcept;
 
 /// Bytes on a device, aligned to 256; nullptr for 0 bytes. Stream-ordered on the default stream.
+/// Example
+///   void* data = nullptr;
+///   require(allocate(kCpu, 16, &data));
+///   require(zero_bytes(kCpu, data, 16));
+///   const double first = *static_cast<double*>(data);  // first is 0
+///   deallocate(kCpu, data);
 Status allocate(Device device, std::int64_t bytes, void** data) noexcept;
 void deallocate(Device device, void* data) noexcept;
 

@@ -7,6 +7,7 @@
 
 namespace scantape {
 
+/// Whether an op has gradients, steps an optimiser or does neither.
 enum class OpKind { differentiable, optimiser, utility };
 
 const char* name(OpKind kind) noexcept;  // "differentiable"
@@ -51,6 +52,8 @@ struct OpInfo {
 };
 
 /// Every op of the library, in the order of the root meson.build. May throw std::bad_alloc at its first call.
+/// Example
+///   const bool known = find_op("scan")->has_backward() && find_op("no such op") == nullptr;  // known is 1
 const std::vector<OpInfo>& registry();
 /// Null where no op has the name.
 const OpInfo* find_op(const std::string& name);

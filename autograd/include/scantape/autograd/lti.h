@@ -30,6 +30,15 @@ struct LtiConfig {
 ///          1 / fan_in (output projection: a ten-thousandth of it); D = 1; biases 0. Reproducible from the seed.
 /// Decay    on the weights of projections and on B and C; none on norms, biases, A, delta, D.
 /// Source   Gu, Goel, Re 2021, arXiv:2111.00396; Smith, Warrington, Linderman 2023, arXiv:2208.04933.
+/// Example
+///   autograd::LtiConfig config;
+///   config.features = 3;
+///   config.hidden_dim = 4;
+///   config.num_layers = 1;
+///   const autograd::Lti model(config, DType::f32, kCpu, 1);
+///   const Tensor x = Tensor::zeros({2, 5, 3}, DType::f32);
+///   const Tensor y = model.forward(nullptr, x).value();  // inference: recorded on no tape
+///   const double length = static_cast<double>(y.shape()[1]);  // length is 5
 class Lti {
  public:
   Lti(const LtiConfig& config, DType dtype, Device device, std::uint64_t seed);
