@@ -12,6 +12,7 @@
 
 #include "error.h"
 #include "memory.h"
+#include "stream.h"
 
 inline namespace scantape_emulated {
 
@@ -428,7 +429,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       {"A", a, a_layout}, {"B", b, b_layout}, {"C", c, c_layout}, {"D", d, d_layout}};
   for (int i = 0; i < 4; ++i) {
     if (i == 2 && !reads_c && c == nullptr) continue;
-    problem = check_operand(operands[i], algorithm->data[3 + i], i < 2 || (i == 2 && reads_c));
+    problem = check_operand(operands[i], algorithm->data[3 + i], false);
     if (!problem.empty()) return refuse(CUBLAS_STATUS_INVALID_VALUE, problem);
   }
   if (overlap(operands[3], operands[0]) || overlap(operands[3], operands[1])) {
@@ -438,16 +439,49 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (c != nullptr && !in_place && overlap(operands[3], operands[2])) {
     return refuse(CUBLAS_STATUS_INVALID_VALUE, "D overlaps C and is not the same matrix");
   }
-  const cudaError_t error = enqueue(stream, [&] {
+  // The product may run long after this call: it keeps what the call was given.
+  struct Given {
+    cublasLtMatmulDescOpaque_t description;
+    cublasLtMatrixLayoutOpaque_t layouts[4];
+    const void* data[4];
+    std::uint64_t alignments[4];
+    double alpha = 0, beta = 0;  // hold the bytes of the scale type
+    bool reads_c;
+  };
+  Given given{*description, {*a_layout, *b_layout, *c_layout, *d_layout}, {a, b, c, d}, {}, 0, 0, reads_c};
+  for (int i = 0; i < 4; ++i) given.alignments[i] = algorithm->data[3 + i];
+  std::memcpy(&given.alpha, alpha, size_of(description->type));
+  std::memcpy(&given.beta, beta, size_of(description->type));
+  Operation operation;
+  operation.place =
+      reinterpret_cast<std::uintptr_t>(__builtin_extract_return_addr(__builtin_return_address(0)));
+  operation.run = [given](const Moment& moment) {
+    const char* const names[4] = {"A", "B", "C", "D"};
+    Operand now[4];
+    for (int i = 0; i < 4; ++i) now[i] = {names[i], given.data[i], &given.layouts[i]};
+    for (int i = 0; i < 4; ++i) {
+      if (i == 2 && !given.reads_c) continue;
+      std::string late = check_operand(now[i], given.alignments[i], i < 3);
+      if (!late.empty()) return fail(cudaErrorLaunchFailure, "matrix product: " + late);
+      late = touch(moment, now[i].data, now[i].step_bytes(), now[i].column_bytes(), now[i].layout->columns,
+                   i == 3);
+      if (!late.empty())
+        return fail(FaultKind::stream_order, std::string("a matrix product ") +
+                                                 (i == 3 ? "writes " : "reads ") + late + ", as its " +
+                                                 names[i]);
+    }
     const DeviceAccess access;
-    const auto run = description->type == CUDA_R_32F ? &multiply_scaled<float> : &multiply_scaled<double>;
-    run(*description, alpha, operands[0], operands[1], beta, operands[2], d, *d_layout);
-    for (std::uint64_t column = 0; column < d_layout->columns; ++column) {
-      auto* const start = static_cast<char*>(d) + column * operands[3].step_bytes();
-      DeviceMemory::instance().mark_written(start, operands[3].column_bytes());
+    void* const target = const_cast<void*>(given.data[3]);
+    const auto run =
+        given.description.type == CUDA_R_32F ? &multiply_scaled<float> : &multiply_scaled<double>;
+    run(given.description, &given.alpha, now[0], now[1], &given.beta, now[2], target, given.layouts[3]);
+    for (std::uint64_t column = 0; column < given.layouts[3].columns; ++column) {
+      auto* const start = static_cast<char*>(target) + column * now[3].step_bytes();
+      DeviceMemory::instance().mark_written(start, now[3].column_bytes());
     }
     return cudaSuccess;
-  });
+  };
+  const cudaError_t error = enqueue(stream, std::move(operation));
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS
                               : refuse(CUBLAS_STATUS_EXECUTION_FAILED, cudaGetErrorString(error));
 }
