@@ -224,6 +224,7 @@ void watch_host(Operation& operation, const Rows& target, const Rows& source) {
 
 cudaError_t give_copy(Rows target, Rows source, cudaMemcpyKind kind, cudaStream_t stream, bool watched,
                       std::uintptr_t place) {
+  note_device();
   if (target.width == 0 || target.height == 0) return cudaSuccess;
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) {
     return fail(cudaErrorInvalidMemcpyDirection, "copy: unknown direction " + std::to_string(kind));
@@ -248,6 +249,7 @@ char* bytes_of(const void* pointer) {
 }
 
 cudaError_t give_fill(const Rows& target, int value, cudaStream_t stream, std::uintptr_t place) {
+  note_device();
   if (target.width == 0 || target.height == 0) return cudaSuccess;
   const std::string problem = check_side("memset: the target", target.start, true, target.extent());
   if (!problem.empty()) return fail(cudaErrorInvalidValue, problem);
@@ -541,7 +543,7 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   static CUmemPoolHandle_st instance;
   if (pool == nullptr) return fail(cudaErrorInvalidValue, "cudaDeviceGetDefaultMemPool: the place is null");
-  if (const cudaError_t error = cudaSetDevice(device); error != cudaSuccess) return error;
+  if (const cudaError_t error = check_device(device); error != cudaSuccess) return error;
   *pool = &instance;
   return cudaSuccess;
 }

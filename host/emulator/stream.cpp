@@ -456,7 +456,17 @@ cudaError_t wait_for_device() {
 
 void drain() {
   const std::lock_guard lock(device_mutex());
-  while (wait_for(everything()) != cudaSuccess) (void)cudaGetLastError();
+  cudaError_t first = cudaSuccess;
+  std::string text;
+  for (cudaError_t error = wait_for(everything()); error != cudaSuccess; error = wait_for(everything())) {
+    if (first == cudaSuccess) text = cudaGetErrorString(error);
+    if (first == cudaSuccess) first = error;
+    (void)cudaGetLastError();
+  }
+  if (first == cudaSuccess) return;
+  // Nobody was told: whoever waits next is.
+  state().default_stream.lost = first;
+  state().default_stream.lost_text = text;
 }
 
 cudaError_t refuse_in_capture(const char* what) {

@@ -59,7 +59,7 @@ cudaError_t wait_for_stream(cudaStream_t stream);
 cudaError_t wait_for_device();
 /// Runs what a stream was given; the host does not know that it has run.
 cudaError_t run_stream(cudaStream_t stream);
-/// Like wait_for_device, but for calls that cannot fail and must not touch a capture.
+/// Like wait_for_device, but for calls that cannot fail and must not touch a capture: the next wait fails instead.
 void drain();
 
 /// Success outside captures; inside one the capture is spoilt, and `what` was not permitted.
