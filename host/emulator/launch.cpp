@@ -14,6 +14,7 @@
 #include "error.h"
 #include "executor.h"
 #include "launch.h"
+#include "source_line.h"
 #include "stream.h"
 
 // What __launch_bounds__ leaves behind (include/cuda_runtime.h): one address for each kernel that has some,
@@ -155,6 +156,10 @@ const char* name(FaultKind kind) noexcept {
   return "unknown";
 }
 
+void clear_fault() noexcept {
+  fault_of_thread = {};
+}
+
 const Fault& last_fault() noexcept {
   return fault_of_thread;
 }
@@ -251,7 +256,20 @@ namespace {
 struct GivenLaunch {
   Launch launch;
   std::vector<std::max_align_t> arguments;
+  std::vector<std::uintptr_t> call_stack;
 };
+
+/// The first place behind the templates that every launch goes through.
+std::string launch_site(const std::vector<std::uintptr_t>& call_stack) {
+  std::vector<SourceLine> places;
+  for (const std::uintptr_t address : call_stack)
+    for (SourceLine& place : source_lines(address)) places.push_back(std::move(place));
+  for (const SourceLine& place : places) {
+    const std::string file = place.file.substr(place.file.find_last_of('/') + 1);
+    if (!file.empty() && file != "cuda_runtime.h" && file != "launch.cuh") return to_text(place);
+  }
+  return to_text(places);
+}
 
 cudaError_t prepare_launch(const cudaLaunchConfig_t& config, const emulator_detail::KernelCall& call,
                            GivenLaunch* given) {
@@ -314,6 +332,8 @@ cudaError_t run_launch(const GivenLaunch& given, const Moment& moment) {
     fault = run_blocks(launch, workers());
   }
   if (fault.kind == FaultKind::none) return cudaSuccess;
+  // The wait that runs it may be far from the launch.
+  fault.text += "; launched at " + launch_site(given.call_stack);
   fault_of_thread = std::move(fault);
   return fail(cudaErrorLaunchFailure, fault_of_thread.text);
 }
@@ -338,6 +358,7 @@ cudaError_t launch(const cudaLaunchConfig_t* config, const KernelCall& call) {
   const auto given = std::make_shared<GivenLaunch>();
   if (const cudaError_t error = prepare_launch(*config, call, given.get()); error != cudaSuccess)
     return error;
+  given->call_stack = call_stack(1, 4);
   Operation operation;
   operation.place =
       reinterpret_cast<std::uintptr_t>(__builtin_extract_return_addr(__builtin_return_address(0)));

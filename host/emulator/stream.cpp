@@ -3,12 +3,14 @@
 #include "stream.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <set>
 
 #include "error.h"
 #include "executor.h"
+#include "launch.h"
 #include "memory.h"
 #include "source_line.h"
 
@@ -103,7 +105,7 @@ struct State {
   std::vector<std::shared_ptr<Capture>> captures;  // going on
   std::uint64_t next_stream = 1, next_number = 1;
   Clock host;  // what the host has waited for
-  bool several = false;
+  std::atomic<bool> several{false};
   bool blocking = false;
 
   // numbers of blocks
@@ -226,6 +228,7 @@ void forget_the_past() {
 }
 
 cudaError_t wait_for(Clock clock) {
+  clear_fault();
   const cudaError_t error = run_until(clock);
   merge(state().host, clock);
   forget_the_past();

@@ -82,7 +82,7 @@ __global__ void add_kernel(float* y, float value) {
 }
 
 Status set(cudaStream_t stream, float* y, float value) {
-  return launch("set", set_kernel, dim3(1), dim3(32), 0, Stream{stream}, y, value);
+  return launch("set", set_kernel, dim3(1), dim3(32), 0, Stream{stream}, y, value);  // @set.launch
 }
 Status copy(cudaStream_t stream, const float* x, float* y) {
   return launch("copy", copy_kernel, dim3(1), dim3(32), 0, Stream{stream}, x, y);
@@ -352,6 +352,11 @@ TEST_F(WatchedStreams, UseAfterAFreeInTheStream) {
   EXPECT_EQ(error, cudaErrorLaunchFailure);
   EXPECT_EQ(emulator::last_fault().kind, FaultKind::use_after_free);
   expect_site(emulator::last_fault().here, "set.write", {0, 0, 0}, {0, 0, 0});
+  const std::string text = emulator::last_fault().text;
+  EXPECT_NE(text.find("; launched at "), std::string::npos) << text;
+  EXPECT_NE(text.find(at_mark("set.launch")), std::string::npos) << text;
+  ASSERT_EQ(cudaStreamSynchronize(first_), cudaSuccess);
+  EXPECT_EQ(emulator::last_fault().kind, FaultKind::none);
 }
 
 TEST_F(WatchedStreams, FreeWhileAnotherStreamMayStillUseIt) {
