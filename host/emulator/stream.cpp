@@ -47,7 +47,7 @@ struct CUstream_st {
   bool alive = true;     // not destroyed
   std::deque<scantape::emulator::Pending> queue;
   std::uint64_t given = 0, done = 0;
-  scantape::emulator::Clock clock;  // of the operation that would be given next, itself left out
+  scantape::emulator::Clock clock;  // of all that was given
   std::shared_ptr<scantape::emulator::Capture> capture;
   std::uint64_t branch = 0;
   scantape::emulator::Clock capture_clock;
@@ -283,13 +283,10 @@ Clock clock_of_next(CUstream_st& stream) {
   if (!stream.blocking) return clock;
   if (stream.id != 0) {
     merge(clock, all.default_stream.clock);
-    if (all.default_stream.given > 0) clock[0] = all.default_stream.given;
     return clock;
   }
   for (const auto& [id, other] : all.streams) {
-    if (!other->blocking || id == 0) continue;
-    merge(clock, other->clock);
-    if (other->given > 0) clock[id] = other->given;
+    if (other->blocking && id != 0) merge(clock, other->clock);
   }
   return clock;
 }
@@ -442,7 +439,6 @@ cudaError_t wait_for_stream(cudaStream_t stream) {
     if (const cudaError_t error = refuse_implicit_order(); error != cudaSuccess) return error;
   }
   Clock clock = target.clock;
-  if (target.given > 0) clock[target.id] = target.given;
   return wait_for(std::move(clock));
 }
 
@@ -497,9 +493,7 @@ cudaError_t refuse_captured(cudaStream_t stream, const char* what) {
 cudaError_t run_stream(cudaStream_t stream) {
   const std::lock_guard lock(device_mutex());
   CUstream_st& target = of(stream);
-  Clock clock = target.clock;
-  clock[target.id] = target.given;
-  return run_until(clock);
+  return run_until(Clock(target.clock));
 }
 
 // ---- numbers of blocks, and the order of what has run ----
@@ -674,7 +668,6 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     return fail(cudaErrorStreamCaptureUnsupported, "a stream cannot be asked while it is captured");
   }
   Clock clock = target.clock;
-  if (target.given > 0) clock[target.id] = target.given;
   // Somebody who asks again and again is to get an answer some day.
   if (CUstream_st* const next = next_of(clock)) {
     Clock one = next->queue.front().clock;
