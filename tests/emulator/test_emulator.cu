@@ -910,6 +910,63 @@ TEST_F(Emulator, TheNextLaunchWorksAfterEachFault) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "what launch() reports it also takes from CUDA";
 }
 
+// ---- arithmetic ----
+
+__global__ void approximations_kernel(const float* x, float* y, int n) {
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) {
+    y[i] = __expf(x[i]);
+    y[n + i] = __logf(::fabsf(x[i]) + 1e-3f);
+    y[2 * n + i] = rsqrtf(::fabsf(x[i]) + 1e-3f);
+    y[3 * n + i] = __fdividef(x[i], 3.0f);
+  }
+}
+
+/// The last place of a float as large as `value`.
+double ulp(double value) {
+  return std::ldexp(1.0, std::max(std::ilogb(static_cast<float>(value)), -126) - 23);
+}
+
+// An error budget that is met here is to be met on a GPU: each is a little worse than what CUDA promises of it, and
+// not so bad that a right kernel would miss its budget.
+TEST_F(Emulator, ApproximationsAreWorseThanThoseOfAGpu) {
+  constexpr int kCount = 4000;
+  std::vector<float> values;
+  for (int i = 0; i < kCount; ++i) values.push_back(-40.0f + 0.02f * static_cast<float>(i));
+  const Buffer<float> x(values), y(4 * kCount);
+  expect_right(
+      launch("approximations", approximations_kernel, dim3(1), dim3(128), 0, {}, x.get(), y.get(), kCount));
+  const std::vector<float> got = y.read();
+  double worst[4] = {0, 0, 0, 0};
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const auto at = static_cast<double>(values[i]);
+    const auto positive = static_cast<double>(std::fabs(values[i]) + 1e-3f);
+    const double wanted[4] = {std::exp(at), std::log(positive), 1 / std::sqrt(positive), at / 3};
+    for (std::size_t kind = 0; kind < 4; ++kind) {
+      const auto value = static_cast<double>(got[kind * kCount + i]);
+      double error = std::fabs(value - wanted[kind]) / ulp(wanted[kind]);
+      // __expf is told by 2 + floor(1.173 |x|) units; __logf by an absolute error near 1.
+      if (kind == 0) error /= 2 + std::floor(1.173 * std::fabs(at));
+      if (kind == 1 && positive > 0.5 && positive < 2) error = std::fabs(value - wanted[kind]) / 3.6e-7;
+      ASSERT_TRUE(error <= (kind == 1 && !(positive > 0.5 && positive < 2) ? 4
+                            : kind == 0                                    ? 1.7
+                                                                           : 3.6))
+          << "kind " << kind << " at " << at;
+      worst[kind] = std::max(worst[kind], error);
+    }
+  }
+  EXPECT_GT(worst[0], 0.6) << "__expf";
+  EXPECT_GT(worst[1], 1.0) << "__logf";
+  EXPECT_GT(worst[2], 2.0) << "rsqrtf";
+  EXPECT_GT(worst[3], 1.9) << "__fdividef";
+}
+
+/// Sums whose order nobody fixes are not to be had.
+template <class T>
+concept HasAtomicAdd = requires(T* address) {
+  atomicAdd(address, T(1));
+};
+static_assert(!HasAtomicAdd<float> && !HasAtomicAdd<double> && !HasAtomicAdd<int>);
+
 // ---- limits ----
 
 __global__ void nothing_kernel() {}
@@ -1237,13 +1294,16 @@ TEST(EmulatorStreams, HandlesAreChecked) {
 
 // ---- several workers ----
 
-class Workers : public EmulatorAccess {
+template <class Base>
+class ManyWorkers : public Base {
  protected:
   void TearDown() override {
     emulator::set_workers(1);
-    EmulatorAccess::TearDown();
+    Base::TearDown();
   }
 };
+using Workers = ManyWorkers<Emulator>;
+using WorkersAccess = ManyWorkers<EmulatorAccess>;
 
 template <class Body>
 void with_many_workers(Body body) {
@@ -1294,7 +1354,7 @@ TEST_F(Workers, NeighboursOfOtherBlocksAreNoRace) {
   });
 }
 
-TEST_F(Workers, FindRacesBetweenBlocks) {
+TEST_F(WorkersAccess, FindRacesBetweenBlocks) {
   const Buffer<float> y(512, 0.0f);
   with_many_workers([&] {
     for (int round = 0; round < 30; ++round) {
@@ -1320,7 +1380,7 @@ __global__ void bad_blocks_kernel(float* y, int n) {
   y[bad ? n : block] = 2.0f;  // @bad.write
 }
 
-TEST_F(Workers, TheEarliestFaultIsTold) {
+TEST_F(WorkersAccess, TheEarliestFaultIsTold) {
   const Buffer<float> y(64);
   with_many_workers([&] {
     for (int round = 0; round < 30; ++round) {
@@ -1330,7 +1390,7 @@ TEST_F(Workers, TheEarliestFaultIsTold) {
   });
 }
 
-TEST_F(Workers, EndlessThreadsEnd) {
+TEST_F(WorkersAccess, EndlessThreadsEnd) {
   const Buffer<int> flag(1, 0), y(64);
   with_many_workers([&] {
     emulator::set_access_limit(100000);

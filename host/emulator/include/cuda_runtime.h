@@ -497,6 +497,10 @@ __forceinline__ int __ffs(int bits) {
   return __builtin_ffs(bits);
 }
 
+// The host's math.h declares functions of these names, which nobody defines: kernels are not to meet them.
+#define __expf emulated_expf
+#define __logf emulated_logf
+
 // Approximations are worse here than on a GPU, so that an error budget that holds here holds there.
 namespace emulator_detail {
 /// Moves a finite, normal value by `ulps` units of its last place, up or down as its bits have it.
