@@ -3,6 +3,7 @@
 
 #include "case_tests.h"
 #include "kernel_arms.h"
+#include "scantape/tensor.h"
 
 namespace scantape::cases {
 namespace {
@@ -10,6 +11,15 @@ namespace {
 TEST(Device, IsThere) {
   if (!is_available(kCuda)) GTEST_SKIP() << "no cuda device: " << cuda_backend();
   SUCCEED();
+}
+
+TEST(Device, TakesAFewBytesAlongWithALaunch) {
+  if (!is_available(kCuda)) GTEST_SKIP() << "no cuda device: " << cuda_backend();
+  const std::vector<double> wanted = {0.5, -3, 1e300, -0.0, 7, 1e-300, 2, 8};
+  const Counters before = counters();
+  const Tensor tensor = Tensor::from({8}, wanted, kCuda);
+  EXPECT_EQ(counters().kernel_launches, before.kernel_launches + 1);
+  EXPECT_EQ(tensor.values<double>(), wanted);
 }
 
 class Kernels : public CaseTest {};

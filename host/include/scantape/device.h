@@ -41,8 +41,12 @@ bool is_available(Device device) noexcept;
 Status allocate(Device device, std::int64_t bytes, void** data) noexcept;
 void deallocate(Device device, void* data) noexcept;
 
+/// The stream on which tensors and tapes of this thread work: the default stream, or the one that Graph::capture
+/// records.
+Stream current_stream() noexcept;
+
 /// Copies between any two devices, in the order of `stream`; waits for nothing unless the host's memory is involved,
-/// then until the copy is complete.
+/// then until the copy is complete. Up to 64 bytes from the host wait for nothing either: `source` may change at once.
 Status copy_bytes(Device to, void* destination, Device from, const void* source, std::int64_t bytes,
                   Stream stream = {}) noexcept;
 Status zero_bytes(Device device, void* data, std::int64_t bytes, Stream stream = {}) noexcept;

@@ -143,7 +143,7 @@ void call_op(Device device, Status (*function)(const Args&, Stream) noexcept,
     scratch = Tensor::empty({(bytes + 7) / 8}, DType::f64, device);
     args.workspace = {scratch.writable().as<void>(), bytes};
   }
-  require(function(args, Stream{}));
+  require(function(args, current_stream()));
 }
 
 template <class Args>
