@@ -157,7 +157,7 @@ __device__ void square(T* F, T* Phi, int n, Panels<T>& panels) {
 }
 
 template <class T, DiscretizeMethod kMethod>
-__global__ void __launch_bounds__(kBlockThreads, 1)
+static __global__ void __launch_bounds__(kBlockThreads, 1)
     discretize_dense_fwd_block_kernel(int n, const T* dt_at, const T* A, Room<T> room, Target<T> A_bar,
                                       Target<T> F_out) {
   auto& cells = shared_storage<Cells<T>>();
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 /// out = K in, or K^T in; dt in where K is null, and 0 where `in` is absent.
 template <class T>
-__global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads)
     discretize_dense_apply_kernel(Extent extent, const T* dt, const T* K, bool transpose, Source<T> in,
                                   Target<T> out) {
   const std::int64_t n = extent.rows, row_step = transpose ? 1 : n, k_step = transpose ? n : 1;
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 /// G[i, j] = sum over columns of d_B_bar[i] B[j], a warp for each; with `diagonal_only` where i = j alone.
 template <class T>
-__global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads)
     discretize_dense_bwd_rows_kernel(Extent extent, bool diagonal_only, Source<T> d_B_bar, Source<T> B,
                                      T* G) {
   const std::int64_t n = extent.rows, products = diagonal_only ? n : n * n;
@@ -324,7 +324,7 @@ __device__ void exponential_backward(const T* A, int n, T dt, const Room<T>& roo
 }
 
 template <class T, DiscretizeMethod kMethod>
-__global__ void __launch_bounds__(kBlockThreads, 1)
+static __global__ void __launch_bounds__(kBlockThreads, 1)
     discretize_dense_bwd_block_kernel(int n, Asked asked, const T* dt_at, const T* A, Source<T> d_A_bar,
                                       Source<T> d_F, Room<T> room, MatrixGradients<T> out) {
   auto& cells = shared_storage<Cells<T>>();

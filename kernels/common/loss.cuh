@@ -37,7 +37,7 @@ __device__ bool is_counted(const Pack<T>& mask, int i, bool has_mask, std::int64
 }
 
 template <class T, class Penalty>
-__global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads)
     loss_fwd_partial_kernel(Extent extent, Source<T> prediction, Source<T> truth, Source<T> mask,
                             Penalty penalty, LossPartials partials) {
   auto& cells = shared_storage<BlockSum<double, kBlockThreads>>();
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 /// The same kernel for every loss; a template so that it may stand in a header.
 template <class Sum>
-__global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads)
     loss_fwd_join_kernel(int blocks, const Sum* sums, const Sum* counts, Sum* loss) {
   auto& cells = shared_storage<BlockSum<Sum, kBlockThreads>>();
   const Sum sum = joined_sum(sums, blocks, cells), count = joined_sum(counts, blocks, cells);
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads)
     loss_bwd_count_kernel(Extent extent, Source<T> mask, LossPartials partials) {
   auto& cells = shared_storage<BlockSum<double, kBlockThreads>>();
   double count = 0;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <class Sum>
-__global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads)
     loss_bwd_join_count_kernel(int blocks, const Sum* counts, Sum* counted) {
   auto& cells = shared_storage<BlockSum<Sum, kBlockThreads>>();
   const Sum count = joined_sum(counts, blocks, cells);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 /// `counted` is null where there is no mask: then every element counts.
 template <class T, class Penalty>
-__global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads)
     loss_bwd_elementwise_kernel(Extent extent, Source<T> prediction, Source<T> truth, Source<T> mask,
                                 Penalty penalty, const double* counted, const double* d_loss,
                                 Target<T> d_prediction) {

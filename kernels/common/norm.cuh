@@ -262,7 +262,7 @@ constexpr int blocks_at_a_time(std::size_t held_bytes) {
 }
 
 template <class T, Norm kNorm, int kColumns>
-__global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(kColumns * sizeof(T)))
+static __global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(kColumns * sizeof(T)))
     norm_fwd_warp_row_kernel(Extent extent, SummedSource<T> from, Eps<T> eps, NormTargets<T> to) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps;
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.y; row < extent.rows;
@@ -277,7 +277,7 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(kColumns * siz
 }
 
 template <class T, Norm kNorm>
-__global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads)
     norm_fwd_block_row_kernel(Extent extent, SummedSource<T> from, Eps<T> eps, NormTargets<T> to) {
   const BlockGroup<T> group{shared_storage<BlockSum<T, kBlockThreads>>()};
   for (std::int64_t row = blockIdx.x; row < extent.rows; row += gridDim.x) {
@@ -310,7 +310,7 @@ struct RowGradients {
 /// Rows blockIdx.x * rows_per_block on, a warp per row; the block's sums for d_weight and d_bias go to its
 /// row of the partials, either of which may be null.
 template <class T, Norm kNorm, int kColumns>
-__global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(2 * kColumns * sizeof(T)))
+static __global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(2 * kColumns * sizeof(T)))
     norm_bwd_warp_row_kernel(Extent extent, std::int64_t rows_per_block, NormCotangents<T> from,
                              RowGradients<T> to, T* weight_partial, T* bias_partial) {
   constexpr int kPacks = kLanePacks<T, kColumns>;
@@ -414,7 +414,7 @@ __device__ void differentiate_row(const Row& row, std::int64_t index, std::int64
 }
 
 template <class T, Norm kNorm>
-__global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads)
     norm_bwd_block_row_kernel(Extent extent, NormCotangents<T> from, RowGradients<T> to) {
   const BlockGroup<T> group{shared_storage<BlockSum<T, kBlockThreads>>()};
   for (std::int64_t row = blockIdx.x; row < extent.rows; row += gridDim.x) {
@@ -440,7 +440,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 /// Partial sums of d_weight (where kWeight) or d_bias over a tile of columns and a chunk of rows.
 template <class T, Norm kNorm, bool kWeight>
-__global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads)
     norm_bwd_columns_kernel(Extent extent, std::int64_t rows_per_chunk, NormCotangents<T> from, T* partial) {
   auto& cells = shared_storage<ColumnCells<T>>();
   sum_columns(extent, rows_per_chunk, partial, cells,

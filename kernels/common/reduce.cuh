@@ -123,7 +123,7 @@ inline constexpr int kJoinColumns = 32, kJoinRows = 8;
 
 /// Second pass: out[column] = sum over the rows of `partial` [rows, columns], in order.
 template <class T>
-__global__ void __launch_bounds__(kJoinColumns* kJoinRows)
+static __global__ void __launch_bounds__(kJoinColumns* kJoinRows)
     column_sum_join_kernel(const T* partial, std::int64_t rows, std::int64_t columns, Target<T> out) {
   struct Storage {
     T cell[kJoinRows][kJoinColumns];
