@@ -188,7 +188,7 @@ Case per_head_case(std::int64_t batch, std::int64_t length, std::int64_t heads, 
   const bool nothing = steps.elements() == 0;
   Case c;
   c.op = "discretize";
-  c.name = "discretize/per_head/" + size_name({{"B", batch}, {"L", length}, {"H", heads}}) + "/" +
+  c.name = "discretize/" + size_name({{"B", batch}, {"L", length}, {"H", heads}}) + "/per_head," +
            title_of(options);
   c.options = options_of("per_head", options);
   c.inputs = {

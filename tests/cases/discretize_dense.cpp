@@ -132,7 +132,7 @@ Case dense_case(std::int64_t n, std::int64_t width, const Options& options) {
   const bool B_bar_of_A = options.d_B_bar && (zoh || options.method == DiscretizeMethod::bilinear);
   Case c;
   c.op = "discretize";
-  c.name = "discretize/dense/" + size_name({{"N", n}, {"E", width}}) + "/" + scantape::name(options.method) +
+  c.name = "discretize/" + size_name({{"N", n}, {"E", width}}) + "/dense," + scantape::name(options.method) +
            "," + regime.name + "," + (options.F ? "F" : "no F") + ",d" + (options.d_A_bar ? " A_bar" : "") +
            (options.d_B_bar ? " B_bar" : "") + (options.d_F ? " F" : "") + "," + name(options.layout);
   const Budget forward{1e-10, regime.forward_f32}, backward{1e-10, regime.backward_f32};
