@@ -46,7 +46,7 @@ class Contracts(unittest.TestCase):
     def test_every_op_says_all_that_a_contract_says_in_order(self):
         for op in OPS:
             text = HEADERS[op + ".h"].read_text()
-            first = re.search(r"^struct (\w+) (?:: \w+ )?{", text, re.MULTILINE)
+            first = re.search(r"^(?:struct|using) (\w+) (?:(?:: \w+ )?{|= \w+;)", text, re.MULTILINE)
             comment = comment_before(text, first[0])
             labels = labels_of(comment)
             self.assertEqual(labels, [label for label in LABELS if label in labels], op + ": the order")
@@ -56,8 +56,8 @@ class Contracts(unittest.TestCase):
     def test_every_backward_has_its_example(self):
         for op in OPS:
             text = HEADERS[op + ".h"].read_text()
-            for name in re.findall(r"^struct (\w+Backward) :", text, re.MULTILINE):
-                self.assertIn("Example", labels_of(comment_before(text, "struct " + name)), name)
+            for name in re.findall(r"^((?:struct|using) \w+Backward) [:=]", text, re.MULTILINE):
+                self.assertIn("Example", labels_of(comment_before(text, name)), name)
 
     def test_every_header_has_an_example(self):
         for name, path in HEADERS.items():

@@ -178,8 +178,10 @@ std::vector<Case> projection_layer_norm_cases() {
                    {.bias = row[3] == 0, .norm_bias = row[4] == 0, .layout = layouts[at(row[5])]}),
         false);
 
-  add(fused_case({32, 60}, 256, 512, {}), false);
-  cases.back().benchmark = true;
+  for (const bool large : {false, true}) {
+    add(large ? fused_case({8, 2048}, 64, 1024, {}) : fused_case({32, 60}, 256, 512, {}), false);
+    cases.back().benchmark = true;
+  }
   return cases;
 }
 

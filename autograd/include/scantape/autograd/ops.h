@@ -38,6 +38,7 @@ Variable projection_layer_norm(const Variable& x, const Variable& weight, const 
                                const Variable& norm_weight, const Variable& norm_bias = {},
                                double eps = 1e-5);
 
+/// Elementwise, of any shape.
 Variable softplus(const Variable& x);
 Variable silu(const Variable& x);
 
