@@ -26,6 +26,17 @@ namespace scantape {
 ///   }
 ///
 /// The bits are those of the same calls without a graph. Movable, not copyable.
+///
+/// Example
+///   #include "scantape/autograd/ops.h"
+///   #include "scantape/device.h"
+///   if (is_available(kCuda)) {
+///     Tensor x = Tensor::full({2}, 1, DType::f64, kCuda), y;
+///     Graph graph = Graph::capture(kCuda, [&] { y = autograd::silu(x).value(); });
+///     x.copy_from(Tensor::full({2}, 2, DType::f64));
+///     graph.replay();
+///     const Tensor again = y;  // again is 1.7616, 1.7616
+///   }
 class Graph {
  public:
   /// Calls `step` twice: once as it is, so that it takes effect, asks for the memory that it needs and finds its

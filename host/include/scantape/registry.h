@@ -21,7 +21,7 @@ struct OpArgument {
   bool gradient_when_absent = false;  ///< d_<name> may be asked for though the argument is left out
   bool f64 = false;                   ///< always f64; else of the type of the op's tensors
   bool in_place = false;              ///< an output that is read before it is written
-  std::string only_with = {};         ///< the op has it only with these values of an option: "form=diagonal|dense"
+  std::string only_with = {};  ///< the op has it only with these values of an option: "form=diagonal|dense"
 
   bool exists_with(const std::string& option, const std::string& value) const;
 };

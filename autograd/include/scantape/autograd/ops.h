@@ -63,6 +63,7 @@ Variable state_output(const Variable& z, const Variable& u, const Variable& D, c
 /// Of the losses the target and the mask are constants: an error where they are recorded.
 Variable mse(const Variable& prediction, const Variable& target, const Variable& mask = {});
 Variable huber(const Variable& prediction, const Variable& target, double k = 1, const Variable& mask = {});
-Variable quantile(const Variable& prediction, const Variable& target, double q = 0.5, const Variable& mask = {});
+Variable quantile(const Variable& prediction, const Variable& target, double q = 0.5,
+                  const Variable& mask = {});
 
 }  // namespace scantape::autograd
