@@ -21,10 +21,11 @@
 #define __forceinline__ inline __attribute__((always_inline))
 // As many instructions that do nothing before the kernel's entry as a block may have threads: the launch counts
 // them. (An attribute is all that this place of a declaration can hold.)
+// "used" keeps a kernel of one file out of the groups of functions that the linker merges with those of others.
 #define SCANTAPE_EMULATED_FIRST(first, ...) (first)
-#define __launch_bounds__(...)                                                         \
-  __attribute__((patchable_function_entry(SCANTAPE_EMULATED_FIRST(__VA_ARGS__, 0) + 0, \
-                                          SCANTAPE_EMULATED_FIRST(__VA_ARGS__, 0) + 0)))
+#define __launch_bounds__(...)                                                               \
+  __attribute__((used, patchable_function_entry(SCANTAPE_EMULATED_FIRST(__VA_ARGS__, 0) + 0, \
+                                                SCANTAPE_EMULATED_FIRST(__VA_ARGS__, 0) + 0)))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // __shared__ is missing on purpose: kernels call shared_storage() and dynamic_shared() of common/shared.cuh.
 // __noinline__ is missing because as a macro it breaks libstdc++.
