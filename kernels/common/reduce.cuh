@@ -149,7 +149,7 @@ static __global__ void __launch_bounds__(kJoinColumns* kJoinRows)
 
 /// Launches the second pass where `out` is wanted.
 template <class T>
-Status join_column_sums(const char* name, const T* partial, std::int64_t rows, std::int64_t columns,
+static Status join_column_sums(const char* name, const T* partial, std::int64_t rows, std::int64_t columns,
                         Target<T> out, Stream stream) {
   if (!out.wanted() || columns == 0) return Status();
   const std::int64_t tiles = ceil_div(columns, kJoinColumns);
