@@ -139,9 +139,13 @@ double loss_value(const Lti& model, const Tensor& x, const Tensor& target) {
   return values_of(mse(model.forward(nullptr, x), Variable(target)))[0];
 }
 
-TEST_P(Model, test_mamba2_gradient_flow) {
-  const Device device = GetParam();
-  Lti model(config_of(5, 4, 3, 2, 2), DType::f64, device, 7);
+LtiConfig dense(LtiConfig config) {
+  config.state_matrix = StateMatrix::dense;
+  return config;
+}
+
+void expect_gradient_flow(const LtiConfig& config, Device device) {
+  Lti model(config, DType::f64, device, 7);
   const Tensor x = random_tensor({2, 6, 5}, 1, DType::f64, device);
   const Tensor target = random_tensor({2, 6, 1}, 2, DType::f64, device);
   Parameters& parameters = model.parameters();
@@ -175,6 +179,47 @@ TEST_P(Model, test_mamba2_gradient_flow) {
     EXPECT_LE(std::abs(got - want), 1e-6 * (std::abs(want) + std::sqrt(scale))) << entry.name;
     parameters.values().copy_from(Tensor::from(parameters.values().shape(), start));
   }
+}
+
+TEST_P(Model, test_mamba2_gradient_flow) {
+  expect_gradient_flow(config_of(5, 4, 3, 2, 2), GetParam());
+}
+
+TEST_P(Model, GradientFlowOfADenseStateMatrix) {
+  for (const auto method : {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler, DiscretizeMethod::bilinear,
+                            DiscretizeMethod::euler}) {
+    LtiConfig config = dense(config_of(5, 4, 3, 2, 2));
+    config.method = method;
+    expect_gradient_flow(config, GetParam());
+  }
+}
+
+/// A dense A with nothing beside its diagonal, and one step for all states, is the diagonal model.
+TEST_P(Model, ADenseDiagonalIsTheDiagonalModel) {
+  const LtiConfig config = config_of(5, 4, 3, 2, 2);
+  Lti diagonal(config, DType::f64, GetParam(), 7), matrix(dense(config), DType::f64, GetParam(), 8);
+  for (const auto& entry : matrix.parameters().entries()) {
+    Tensor to = matrix.parameters().value(matrix.parameters().index(entry.name));
+    const bool is_A = entry.name.size() > 2 && entry.name.substr(entry.name.size() - 2) == ".A";
+    const bool is_delta = entry.name.find(".delta") != std::string::npos;
+    Tensor from = diagonal.parameters().value(diagonal.parameters().index(entry.name));
+    if (is_delta) from.copy_from(Tensor::full(from.shape(), -2, DType::f64, GetParam()));
+    if (is_A) {
+      const Values rates = values_of(from);
+      Values square(rates.size() * rates.size(), 0.0);
+      for (std::size_t i = 0; i < rates.size(); ++i) square[i * rates.size() + i] = rates[i];
+      to.copy_from(Tensor::from(to.shape(), square));
+    } else {
+      to.copy_from(is_delta ? Tensor::full({}, -2, DType::f64, GetParam()) : from);
+    }
+  }
+  const Tensor x = random_tensor({2, 70, 5}, 1, DType::f64, GetParam());
+  const Values got = values_of(matrix.forward(nullptr, x)), want = values_of(diagonal.forward(nullptr, x));
+  EXPECT_TRUE(all_finite(want));
+  EXPECT_LE(largest_difference(got, want), 1e-14);
+  double largest = 0;
+  for (const double value : want) largest = std::max(largest, std::abs(value));
+  EXPECT_GT(largest, 1e-4);
 }
 
 TEST_P(Model, test_mamba2_training_loop_simple) {
@@ -213,6 +258,7 @@ TEST_P(Model, test_mamba2_config_variations) {
   }
   configs.push_back(config_of(1, 1, 1, 1, 1));
   configs.push_back(config_of(3, 7, 5, 3, 3));
+  for (std::size_t i = configs.size(); i-- > 0;) configs.push_back(dense(configs[i]));
   for (LtiConfig& config : configs) {
     for (const auto method : {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler, DiscretizeMethod::bilinear,
                               DiscretizeMethod::euler}) {
@@ -231,17 +277,20 @@ TEST_P(Model, test_mamba2_config_variations) {
 
 TEST(Lti, ParameterCountByTheClosedFormula) {
   EXPECT_EQ(Lti::parameter_count(config_of(256, 256, 16, 2, 6)), 240833);
+  EXPECT_EQ(Lti::parameter_count(dense(config_of(256, 256, 16, 2, 6))), 242183);
 }
 
 TEST(Lti, StartsStableWithScaledWeights) {
   // Decays inside the unit circle and weights of variance 1 / fan_in: six layers neither explode nor vanish.
-  const Lti model(config_of(20, 128, 16, 2, 6), DType::f64, kCpu, 7);
-  const Values y = values_of(model.forward(nullptr, random_tensor({2, 200, 20}, 1)));
-  double sum = 0;
-  for (double value : y) sum += value * value;
-  const double rms = std::sqrt(sum / static_cast<double>(y.size()));
-  EXPECT_GT(rms, 1e-3);
-  EXPECT_LT(rms, 0.1);
+  for (const LtiConfig& config : {config_of(20, 128, 16, 2, 6), dense(config_of(20, 128, 16, 2, 6))}) {
+    const Lti model(config, DType::f64, kCpu, 7);
+    const Values y = values_of(model.forward(nullptr, random_tensor({2, 200, 20}, 1)));
+    double sum = 0;
+    for (double value : y) sum += value * value;
+    const double rms = std::sqrt(sum / static_cast<double>(y.size()));
+    EXPECT_GT(rms, 1e-3);
+    EXPECT_LT(rms, 0.1);
+  }
 }
 
 TEST(R5, TrainingAndInferenceAreOnePath) {

@@ -29,7 +29,7 @@ inline constexpr std::int64_t kMostDenseStatesOnCuda = 64;
 ///   dense      [N, N]   [] (one)    [N, N]      B [N, E]       B_bar [N, E]
 ///   per_head   [H]      [B, L, H]   [B, L, H]   none           s [B, L, H], with B_bar x = s (B x)
 ///
-/// Shapes   as above. F is optional; what a form does not have must be absent.
+/// Shapes   those of the table. F is optional; what a form does not have must be absent.
 /// Dtypes   f32 or f64, all equal.
 /// Units    dt in the time unit whose inverse is A's; dt = 0 gives A_bar = 1, B_bar = 0, s = 0.
 /// Accuracy diagonal, per_head: a few ulp for dt A from -5000 to -1e-8 and to 0; never (exp(z) - 1)/z, never

@@ -4,7 +4,7 @@
 
 namespace scantape {
 
-/// Huber loss:  loss = sum over the elements counted of rho(prediction - target) / n,
+/// Huber loss:  loss = sum over the elements counted of rho(prediction - target) / n.
 ///   rho(d) = d^2 / 2 where |d| <= k, else k (|d| - k / 2).
 /// Counted are the elements whose mask is not 0 (all where there is no mask); n is their number. n = 0 gives 0.
 ///

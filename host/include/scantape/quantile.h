@@ -4,7 +4,7 @@
 
 namespace scantape {
 
-/// Quantile (pinball) loss:  loss = sum over the elements counted of rho(prediction - target) / n,
+/// Quantile (pinball) loss:  loss = sum over the elements counted of rho(prediction - target) / n.
 ///   rho(d) = -q d where d < 0, else (1 - q) d.
 /// What minimises it is the q-quantile of the target: too low a prediction costs q a unit, too high a one 1 - q.
 /// Counted are the elements whose mask is not 0 (all where there is no mask); n is their number. n = 0 gives 0.
