@@ -9,6 +9,13 @@ namespace {
 
 constexpr int kMostThreads = 4096;
 
+// Asks the driver itself: a driver that fails is an error of its own and never passes for a machine without a GPU.
+bool has_cuda_device() {
+  for (const DeviceInfo& known : devices())
+    if (known.device == kCuda) return true;
+  return false;
+}
+
 }  // namespace
 
 void add_options(CLI::App& command, DeviceOptions& options) {
@@ -34,16 +41,14 @@ Device choose_device(const DeviceOptions& options) {
   if (options.use_gpu && options.device == "cpu")
     throw Error(Code::invalid_argument,
                 "--use-gpu and --device cpu contradict each other: leave one of them out");
-  if (options.use_gpu && !(native && is_available(kCuda)))
+  if (options.device == "cpu") return kCpu;
+  if (options.use_gpu && !(native && has_cuda_device()))
     throw Error(Code::cuda, std::string("--use-gpu: there is no GPU here (cuda is ") + cuda_backend() +
                                 " in this build); leave the flag out to train on the cpu");
-  if (options.device == "cuda") {
-    if (!is_available(kCuda))
-      throw Error(Code::cuda, std::string("--device cuda: there is none here (cuda is ") + cuda_backend() +
-                                  " in this build)");
-    return kCuda;
-  }
-  return options.device != "cpu" && native && is_available(kCuda) ? kCuda : kCpu;
+  if (options.device == "cuda" && !has_cuda_device())
+    throw Error(Code::cuda, std::string("--device cuda: there is none here (cuda is ") + cuda_backend() +
+                                " in this build)");
+  return options.device == "cuda" || (native && has_cuda_device()) ? kCuda : kCpu;
 }
 
 }  // namespace scantape::cli
