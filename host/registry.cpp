@@ -1,5 +1,9 @@
 #include "scantape/registry.h"
 
+#include <utility>
+
+#include "scantape/discretize.h"
+#include "scantape/spectral_radius.h"
 #include "scantape/step_control.h"
 
 namespace scantape {
@@ -14,6 +18,12 @@ const char* name(OpKind kind) noexcept {
       return "utility";
   }
   return "unknown";
+}
+
+bool OpArgument::exists_with(const std::string& option, const std::string& value) const {
+  const std::size_t equals = only_with.find('=');
+  if (equals == std::string::npos || only_with.substr(0, equals) != option) return true;
+  return ("|" + only_with.substr(equals + 1) + "|").find("|" + value + "|") != std::string::npos;
 }
 
 namespace {
@@ -40,6 +50,9 @@ OpArgument plain(const char* argument, const char* shape) {
 OpArgument with_gradient(const char* argument, const char* shape) {
   return {.name = argument, .shape = shape, .gradient = true};
 }
+OpArgument optional_with_gradient(const char* argument, const char* shape) {
+  return {.name = argument, .shape = shape, .optional = true, .gradient = true};
+}
 
 OpInfo elementwise(const char* op) {
   return {.name = op,
@@ -53,9 +66,8 @@ OpInfo elementwise(const char* op) {
 
 OpInfo projection() {
   return {.name = "projection",
-          .inputs = {with_gradient("x", "[..., I]"),
-                     with_gradient("weight", "[O, I]"),
-                     {.name = "bias", .shape = "[O]", .optional = true, .gradient = true}},
+          .inputs = {with_gradient("x", "[..., I]"), with_gradient("weight", "[O, I]"),
+                     optional_with_gradient("bias", "[O]")},
           .outputs = {with_gradient("y", "[..., O]")},
           .options = {given("bias")},
           .numbers = {},
@@ -63,27 +75,52 @@ OpInfo projection() {
           .limits = {rank_limit()}};
 }
 
-OpInfo layer_norm() {
-  return {.name = "layer_norm",
-          .inputs = {with_gradient("x", "[..., E]"), with_gradient("weight", "[E]"),
-                     with_gradient("bias", "[E]")},
-          .outputs = {with_gradient("y", "[..., E]"), plain("statistics", "[..., 3]")},
-          .options = {},
+OpInfo norm(const char* op, const char* statistics) {
+  return {.name = op,
+          .inputs = {with_gradient("x", "[..., E]"), optional_with_gradient("residual", "[..., E]"),
+                     with_gradient("weight", "[E]"), optional_with_gradient("bias", "[E]")},
+          .outputs = {with_gradient("y", "[..., E]"), optional_with_gradient("r", "[..., E]"),
+                      plain("statistics", statistics)},
+          .options = {given("residual"), given("bias")},
           .numbers = {{"eps", "finite, above 0", 1e-5}},
           .dtypes = both_types(),
-          .limits = {rank_limit(), "E >= 1"}};
+          .limits = {rank_limit(), "E >= 1", "r only beside a residual"}};
+}
+
+OpInfo projection_layer_norm() {
+  return {.name = "projection_layer_norm",
+          .inputs = {with_gradient("x", "[..., I]"), with_gradient("weight", "[E, I]"),
+                     optional_with_gradient("bias", "[E]"), with_gradient("norm_weight", "[E]"),
+                     optional_with_gradient("norm_bias", "[E]")},
+          .outputs = {with_gradient("y", "[..., E]"), plain("statistics", "[..., 3]")},
+          .options = {given("bias"), given("norm_bias")},
+          .numbers = {{"eps", "finite, above 0", 1e-5}},
+          .dtypes = both_types(),
+          .limits = {rank_limit(), "E >= 1", "E <= 16384 on cuda"}};
 }
 
 OpInfo discretize() {
-  return {.name = "discretize",
-          .inputs = {with_gradient("dt", "[N]"), with_gradient("A", "[N]"), with_gradient("B", "[N, E]")},
-          .outputs = {with_gradient("A_bar", "[N]"),
-                      with_gradient("B_bar", "[N, E]"),
-                      {.name = "F", .shape = "[N]", .optional = true, .gradient = true}},
-          .options = {{"method", {"zoh", "exp_euler", "bilinear", "euler"}}, given("F")},
-          .numbers = {},
-          .dtypes = both_types(),
-          .limits = {"A diagonal"}};
+  const std::string matrix = "[N] or [B, L, H] or [N, N]", with_B = "form=diagonal|dense";
+  return {
+      .name = "discretize",
+      .inputs = {with_gradient("dt", "[N] or [B, L, H] or []"),
+                 with_gradient("A", "[N] or [H] or [N, N]"),
+                 {.name = "B", .shape = "[N, E]", .optional = true, .gradient = true, .only_with = with_B}},
+      .outputs =
+          {with_gradient("A_bar", matrix.c_str()),
+           {.name = "B_bar", .shape = "[N, E]", .optional = true, .gradient = true, .only_with = with_B},
+           {.name = "F", .shape = matrix, .optional = true, .gradient = true},
+           {.name = "s",
+            .shape = "[B, L, H]",
+            .optional = true,
+            .gradient = true,
+            .only_with = "form=per_head"}},
+      .options = {{"form", {"diagonal", "per_head", "dense"}},
+                  {"method", {"zoh", "exp_euler", "bilinear", "euler"}},
+                  given("F")},
+      .numbers = {},
+      .dtypes = both_types(),
+      .limits = {"dense on cuda: N <= " + std::to_string(kMostDenseStatesOnCuda)}};
 }
 
 OpInfo scan() {
@@ -95,8 +132,7 @@ OpInfo scan() {
                       .optional = true,
                       .gradient = true,
                       .gradient_when_absent = true}},
-          .outputs = {with_gradient("h", "[B, L, C]"),
-                      {.name = "final_state", .shape = "[B, C]", .optional = true, .gradient = true}},
+          .outputs = {with_gradient("h", "[B, L, C]"), optional_with_gradient("final_state", "[B, C]")},
           .options = {{"decay", {"constant", "varying"}}, given("h0"), given("final_state")},
           .numbers = {},
           .dtypes = both_types(),
@@ -114,16 +150,27 @@ OpInfo state_output() {
           .limits = {rank_limit()}};
 }
 
-OpInfo mse() {
-  return {.name = "mse",
+OpInfo loss(const char* op, std::vector<OpNumber> numbers = {}) {
+  return {.name = op,
           .inputs = {with_gradient("prediction", "[...]"),
                      plain("target", "[...]"),
                      {.name = "mask", .shape = "[...]", .optional = true}},
           .outputs = {{.name = "loss", .shape = "[]", .gradient = true, .f64 = true}},
           .options = {given("mask")},
-          .numbers = {},
+          .numbers = std::move(numbers),
           .dtypes = both_types(),
           .limits = {rank_limit()}};
+}
+
+OpInfo spectral_radius() {
+  return {.name = "spectral_radius",
+          .kind = OpKind::utility,
+          .inputs = {plain("A_bar", "[N, N]")},
+          .outputs = {plain("radius", "[]")},
+          .options = {},
+          .numbers = {},
+          .dtypes = both_types(),
+          .limits = {"on cuda: N <= " + std::to_string(kMostSpectralRowsOnCuda)}};
 }
 
 OpInfo grad_norm() {
@@ -160,9 +207,21 @@ OpInfo adamw() {
 
 const std::vector<OpInfo>& registry() {
   static const std::vector<OpInfo> ops = {
-      projection(), layer_norm(), elementwise("softplus"), elementwise("silu"),
-      discretize(), scan(),       state_output(),          mse(),
-      grad_norm(),  adamw(),
+      projection(),
+      norm("layer_norm", "[..., 3]"),
+      norm("rms_norm", "[..., 1]"),
+      projection_layer_norm(),
+      elementwise("softplus"),
+      elementwise("silu"),
+      discretize(),
+      scan(),
+      state_output(),
+      loss("mse"),
+      loss("huber", {{"k", "finite, above 0", 1}}),
+      loss("quantile", {{"q", "above 0 and below 1", 0.5}}),
+      spectral_radius(),
+      grad_norm(),
+      adamw(),
   };
   return ops;
 }

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "runtime/arena.h"
+
 namespace scantape {
 
 struct Tensor::Storage {
@@ -9,10 +11,20 @@ struct Tensor::Storage {
   void* data = nullptr;
   std::uint64_t version = 0;
 
-  Storage(Device where, std::int64_t bytes) : device(where) { require(allocate(where, bytes, &data)); }
+  std::shared_ptr<runtime::Arena> arena;  // whose memory it is; null: its own
+
+  Storage(Device where, std::int64_t bytes) : device(where), arena(runtime::workplace().arena) {
+    if (arena != nullptr && arena->device() != where) arena = nullptr;
+    require(arena != nullptr ? arena->take(bytes, &data) : allocate(where, bytes, &data));
+  }
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
-  ~Storage() { deallocate(device, data); }
+  ~Storage() {
+    if (arena != nullptr)
+      arena->give_back(data);
+    else
+      deallocate(device, data);
+  }
 };
 
 namespace {
@@ -43,7 +55,8 @@ void copy_values(const View& to, const ConstView& from) {
   if (from.elements() == 0) return;
   const std::int64_t size = size_of(from.dtype);
   if (is_contiguous(to) && is_contiguous(from)) {
-    require(copy_bytes(to.device, to.as<void>(), from.device, from.data, from.elements() * size));
+    require(copy_bytes(to.device, to.as<void>(), from.device, from.data, from.elements() * size,
+                       current_stream()));
     return;
   }
   std::vector<std::int64_t> sources;
@@ -51,7 +64,7 @@ void copy_values(const View& to, const ConstView& from) {
   std::size_t row = 0;
   for_each_row(to, [&](std::int64_t offset) {
     require(copy_bytes(to.device, to.as<char>() + offset * size, from.device,
-                       from.as<char>() + sources[row++] * size, from.shape.back() * size));
+                       from.as<char>() + sources[row++] * size, from.shape.back() * size, current_stream()));
   });
 }
 
@@ -102,7 +115,7 @@ Tensor Tensor::from(const Shape& shape, const std::vector<T>& values, Device dev
     refuse("tensor: " + std::to_string(values.size()) + " values given for shape " + scantape::name(shape));
   Tensor tensor = empty(shape, dtype_of<T>, device);
   const auto bytes = static_cast<std::int64_t>(values.size() * sizeof(T));
-  require(copy_bytes(device, tensor.storage_->data, kCpu, values.data(), bytes));
+  require(copy_bytes(device, tensor.storage_->data, kCpu, values.data(), bytes, current_stream()));
   return tensor;
 }
 
@@ -176,9 +189,10 @@ void Tensor::fill_zero() {
   const View view = writable();
   if (elements() == 0) return;
   const std::int64_t size = size_of(dtype());
-  if (is_contiguous(view)) return require(zero_bytes(device(), view.as<void>(), elements() * size));
+  if (is_contiguous(view))
+    return require(zero_bytes(device(), view.as<void>(), elements() * size, current_stream()));
   for_each_row(view, [&](std::int64_t offset) {
-    require(zero_bytes(device(), view.as<char>() + offset * size, shape().back() * size));
+    require(zero_bytes(device(), view.as<char>() + offset * size, shape().back() * size, current_stream()));
   });
 }
 

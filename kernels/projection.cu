@@ -5,7 +5,8 @@
 //   d_x = d_y W,   d_W = d_y^T x,   d_b = sum over rows of d_y
 //
 // Forward saves nothing. The products are the vendor's (common/matrix_product.h), which writes or accumulates
-// as asked; bias and its gradient are our own kernels, because the library's fused forms can only overwrite.
+// as asked; bias and its gradient are our own kernels, because the library's fused forms can only overwrite, and
+// there are none in f64. What normalises y next has both in its own pass: projection_layer_norm.cu.
 // d_b goes through partial sums per block in the workspace and a second launch that adds them in order.
 //
 // Bytes beside the products': the bias reads and writes y (2 M O elements), d_b reads d_y (M O).

@@ -15,12 +15,17 @@
 #include "scantape/counters.h"
 #include "scantape/discretize.h"
 #include "scantape/grad_norm.h"
+#include "scantape/huber.h"
 #include "scantape/layer_norm.h"
 #include "scantape/mse.h"
 #include "scantape/projection.h"
+#include "scantape/projection_layer_norm.h"
+#include "scantape/quantile.h"
+#include "scantape/rms_norm.h"
 #include "scantape/scan.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
+#include "scantape/spectral_radius.h"
 #include "scantape/state_output.h"
 
 namespace scantape {
@@ -34,9 +39,10 @@ struct Slot {
   ConstView* view;
   bool written;
   bool optional;
-  bool strided;      // rows may lie apart
-  WriteMode* mode;   // of a gradient
-  bool independent;  // its size and dtype are right whatever they are
+  bool strided;                   // rows may lie apart
+  WriteMode* mode;                // of a gradient
+  bool independent;               // its size and dtype are right whatever they are
+  const char* without = nullptr;  // what is said where it is left out, if not that it is missing
 };
 
 /// A call whose arguments all fit. Slots point into `args`, so it stays where it was made.
@@ -209,7 +215,7 @@ class Call {
   void check_presence(const Slot& slot) {
     const auto leave_out = [](ConstView& view) { view = ConstView(); };
     if (!slot.optional) {
-      refuse(slot, leave_out, {slot.name + " is missing, wants ["});
+      refuse(slot, leave_out, {slot.without != nullptr ? slot.without : slot.name + " is missing, wants ["});
       return;
     }
     const ConstView good = *slot.view;
@@ -224,7 +230,9 @@ class Call {
            {"not aligned"});
     const int rank = slot.view->rank();
     if (rank == 0) return;
-    refuse(slot, [&](ConstView& view) { view.strides[rank - 1] = 2; }, {name(slot.view->shape), "strides ["});
+    if (slot.view->shape.back() > 1)  // else its stride is not looked at
+      refuse(slot, [&](ConstView& view) { view.strides[rank - 1] = 2; },
+             {name(slot.view->shape), "strides ["});
     if (rank == 1) return;
 
     // Rows two elements further apart than they are long, the leading dimensions still in one stride.
@@ -338,41 +346,135 @@ TEST_P(Arguments, ProjectionBackward) {
   call.check_everything();
 }
 
+/// A norm that saves `numbers` a row.
+struct NormOp {
+  const char* name;
+  std::int64_t numbers;
+  Status (*forward)(const NormForward&, Stream) noexcept;
+  Status (*backward)(const NormBackward&, Stream) noexcept;
+};
+const NormOp kNorms[] = {{"layer_norm", 3, layer_norm_forward, layer_norm_backward},
+                         {"rms_norm", 1, rms_norm_forward, rms_norm_backward}};
+
+TEST_P(Arguments, NormForward) {
+  for (const NormOp& op : kNorms)
+    for (const bool sum_wanted : {false, true}) {
+      Call<NormForward> call(op.name, op.forward, GetParam());
+      call.input("x", call.args.x, {2, 3, 4}).strided = true;
+      Slot& residual = call.input("residual", call.args.residual, {2, 3, 4});
+      residual.strided = true;
+      residual.optional = !sum_wanted;
+      residual.without = "r is wanted, but there is no residual";
+      call.input("weight", call.args.weight, {4});
+      call.input("bias", call.args.bias, {4}).optional = true;
+      call.output("y", call.args.y, {2, 3, 4}).strided = true;
+      if (sum_wanted) {
+        Slot& r = call.output("r", call.args.r, {2, 3, 4});
+        r.strided = r.optional = true;
+      }
+      call.output("statistics", call.args.statistics, {2, 3, op.numbers});
+      for (const char* over : {"x", "residual"}) {
+        call.may_be("y", over);
+        call.may_be("r", over);
+      }
+      call.check_everything();
+      for (double eps : {0.0, -1e-5, HUGE_VAL, std::nan("")}) {
+        call.args.eps = eps;
+        const Status status = op.forward(call.args, {});
+        EXPECT_EQ(status.code(), Code::invalid_argument);
+        EXPECT_NE(status.message().find(std::string(op.name) + ": eps is "), std::string::npos)
+            << status.message();
+      }
+    }
+}
+
+TEST_P(Arguments, NormBackward) {
+  for (const NormOp& op : kNorms)
+    for (const bool summed : {false, true}) {
+      const std::string name = std::string(op.name) + "_backward";
+      Call<NormBackward> call(name.c_str(), op.backward, GetParam());
+      if (summed) {
+        Slot& r = call.output("r", call.args.r, {2, 3, 4});
+        r.written = false;
+        r.strided = true;
+        call.args.residual = call.args.r;  // not looked into
+      } else {
+        call.input("x", call.args.x, {2, 3, 4}).strided = true;
+      }
+      call.input("weight", call.args.weight, {4});
+      call.output("statistics", call.args.statistics, {2, 3, op.numbers}).written = false;
+      Slot& d_y = call.input("d_y", call.args.d_y, {2, 3, 4});
+      d_y.strided = d_y.optional = true;
+      if (summed) {
+        Slot& d_r = call.input("d_r", call.args.d_r, {2, 3, 4});
+        d_r.strided = d_r.optional = true;
+      }
+      call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
+      if (summed) call.gradient("d_residual", call.args.d_residual, {2, 3, 4}).strided = true;
+      call.gradient("d_weight", call.args.d_weight, {4});
+      call.gradient("d_bias", call.args.d_bias, {4});
+      call.may_be("d_x", "d_y");
+      call.may_be("d_residual", "d_r");
+      EXPECT_EQ(op.backward(call.args, {}).message(), name + ": d_bias is wanted, but there is no bias");
+      call.args.bias = call.args.weight;
+      call.check_everything();
+      if (summed) continue;
+      call.args.d_r = call.args.d_y;
+      EXPECT_EQ(op.backward(call.args, {}).message(), name + ": d_r is given, but there is no residual");
+      call.args.d_r = ConstView();
+      call.args.d_residual = call.args.d_x;
+      EXPECT_EQ(op.backward(call.args, {}).message(),
+                name + ": d_residual is wanted, but there is no residual");
+    }
+}
+
 template <class Args>
-void add_layer_norm(Call<Args>& call) {
+void add_projection_layer_norm(Call<Args>& call) {
   call.input("x", call.args.x, {2, 3, 4}).strided = true;
-  call.input("weight", call.args.weight, {4});
+  call.input("weight", call.args.weight, {5, 4});
+  call.input("norm_weight", call.args.norm_weight, {5});
 }
 
-TEST_P(Arguments, LayerNormForward) {
-  Call<LayerNormForward> call("layer_norm", layer_norm_forward, GetParam());
-  add_layer_norm(call);
-  call.input("bias", call.args.bias, {4});
-  call.output("y", call.args.y, {2, 3, 4}).strided = true;
+TEST_P(Arguments, ProjectionLayerNormForward) {
+  Call<ProjectionLayerNormForward> call("projection_layer_norm", projection_layer_norm_forward, GetParam());
+  add_projection_layer_norm(call);
+  call.input("bias", call.args.bias, {5}).optional = true;
+  call.input("norm_bias", call.args.norm_bias, {5}).optional = true;
+  call.output("y", call.args.y, {2, 3, 5}).strided = true;
   call.output("statistics", call.args.statistics, {2, 3, 3});
-  call.may_be("y", "x");
   call.check_everything();
-  for (double eps : {0.0, -1e-5, HUGE_VAL, std::nan("")}) {
-    call.args.eps = eps;
-    const Status status = layer_norm_forward(call.args);
-    EXPECT_EQ(status.code(), Code::invalid_argument);
-    EXPECT_NE(status.message().find("layer_norm: eps is "), std::string::npos) << status.message();
-  }
+  call.args.eps = 0;
+  EXPECT_EQ(projection_layer_norm_forward(call.args).message(),
+            "projection_layer_norm: eps is 0, wants a finite number above 0");
 }
 
-TEST_P(Arguments, LayerNormBackward) {
-  Call<LayerNormBackward> call("layer_norm_backward", layer_norm_backward, GetParam());
-  add_layer_norm(call);
+TEST_P(Arguments, ProjectionLayerNormBackward) {
+  Call<ProjectionLayerNormBackward> call("projection_layer_norm_backward", projection_layer_norm_backward,
+                                         GetParam());
+  add_projection_layer_norm(call);
+  call.input("bias", call.args.bias, {5}).optional = true;
   call.output("statistics", call.args.statistics, {2, 3, 3}).written = false;
-  call.input("d_y", call.args.d_y, {2, 3, 4}).strided = true;
+  call.input("d_y", call.args.d_y, {2, 3, 5}).strided = true;
   call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
-  call.gradient("d_weight", call.args.d_weight, {4});
-  call.gradient("d_bias", call.args.d_bias, {4});
-  call.may_be("d_x", "d_y");
+  call.gradient("d_weight", call.args.d_weight, {5, 4});
+  call.gradient("d_norm_weight", call.args.d_norm_weight, {5});
+  call.check_everything();
+  const ConstView vector = call.args.bias;
+  call.gradient("d_bias", call.args.d_bias, {5});
+  call.args.bias = ConstView();
+  EXPECT_EQ(projection_layer_norm_backward(call.args).message(),
+            "projection_layer_norm_backward: d_bias is wanted, but there is no bias");
+  call.args.bias = vector;
+  call.gradient("d_norm_bias", call.args.d_norm_bias, {5});
+  EXPECT_EQ(projection_layer_norm_backward(call.args).message(),
+            "projection_layer_norm_backward: d_norm_bias is wanted, but there is no norm_bias");
+  call.args.norm_bias = vector;
+  call.slot("bias").without = "d_bias is wanted, but there is no bias";
+  call.slot("bias").optional = false;
   call.check_everything();
 }
 
-TEST_P(Arguments, LayerNormOfNothing) {
+TEST_P(Arguments, NormOfNothing) {
   double memory[16] = {};
   LayerNormForward args;
   args.x = ConstView(memory, GetParam(), kCpu, {3, 0});
@@ -381,6 +483,8 @@ TEST_P(Arguments, LayerNormOfNothing) {
   args.statistics = View(memory + 4, GetParam(), kCpu, {3, 3});
   EXPECT_EQ(layer_norm_forward(args).message(),
             "layer_norm: x has shape [3, 0], wants [..., E] with E above 0");
+  args.statistics = View(memory + 4, GetParam(), kCpu, {3, 1});
+  EXPECT_EQ(rms_norm_forward(args).message(), "rms_norm: x has shape [3, 0], wants [..., E] with E above 0");
 }
 
 template <class Args>
@@ -422,43 +526,148 @@ TEST_P(Arguments, SiluBackward) {
   check_elementwise_backward("silu_backward", silu_backward, GetParam());
 }
 
-template <class Args>
-void add_discretize(Call<Args>& call) {
-  call.input("dt", call.args.dt, {3});
-  call.input("A", call.args.A, {3});
-  call.input("B", call.args.B, {3, 4}).strided = true;
-}
+/// The three forms of discretize; {2, 3, 4} is [B, L, H], {3, 4} [N, E].
+class DiscretizeArguments : public testing::TestWithParam<std::tuple<DType, DiscretizeForm>> {
+ protected:
+  DType dtype() const { return std::get<0>(GetParam()); }
+  DiscretizeForm form() const { return std::get<1>(GetParam()); }
+  bool per_head() const { return form() == DiscretizeForm::per_head; }
+  Shape A() const { return per_head() ? Shape{4} : form() == DiscretizeForm::dense ? Shape{3, 3} : Shape{3}; }
+  Shape dt() const {
+    return per_head() ? Shape{2, 3, 4} : form() == DiscretizeForm::dense ? Shape{} : Shape{3};
+  }
+  Shape A_bar() const { return per_head() ? dt() : A(); }
 
-template <class Args>
-void check_method(Call<Args>& call, const char* op, Status (*function)(const Args&, Stream) noexcept) {
-  call.args.method = static_cast<DiscretizeMethod>(4);
-  const Status status = function(call.args, {});
+  template <class Args>
+  void add_model(Call<Args>& call) const {
+    call.input("dt", call.args.dt, dt()).strided = per_head();
+    call.input("A", call.args.A, A());
+    if (!per_head()) call.input("B", call.args.B, {3, 4}).strided = true;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(AllDtypesAndForms, DiscretizeArguments,
+                         testing::Combine(testing::Values(DType::f32, DType::f64),
+                                          testing::Values(DiscretizeForm::diagonal, DiscretizeForm::per_head,
+                                                          DiscretizeForm::dense)),
+                         [](const testing::TestParamInfo<std::tuple<DType, DiscretizeForm>>& info) {
+                           return std::string(name(std::get<0>(info.param))) + "_" +
+                                  name(std::get<1>(info.param));
+                         });
+
+/// Refused with these words in the place of what `change` did.
+template <class Args, class Change>
+void expect_words(const Args& good, Status (*function)(const Args&, Stream) noexcept,
+                  const std::string& words, const Change& change) {
+  Args args = good;
+  change(args);
+  const Status status = function(args, {});
   EXPECT_EQ(status.code(), Code::invalid_argument);
-  EXPECT_EQ(status.message(), std::string(op) + ": method is 4, wants zoh, exp_euler, bilinear or euler");
+  EXPECT_EQ(status.message(), words);
 }
 
-TEST_P(Arguments, DiscretizeForward) {
-  Call<DiscretizeForward> call("discretize", discretize_forward, GetParam());
-  add_discretize(call);
-  call.output("A_bar", call.args.A_bar, {3});
-  call.output("B_bar", call.args.B_bar, {3, 4}).strided = true;
-  call.output("F", call.args.F, {3}).optional = true;
+TEST_P(DiscretizeArguments, Forward) {
+  Call<DiscretizeForward> call("discretize", discretize_forward, dtype());
+  add_model(call);
+  call.output("A_bar", call.args.A_bar, A_bar()).strided = per_head();
+  Slot& F = call.output("F", call.args.F, A_bar());
+  F.optional = true;
+  F.strided = per_head();
+  if (per_head())
+    call.output("s", call.args.s, A_bar()).strided = true;
+  else
+    call.output("B_bar", call.args.B_bar, {3, 4}).strided = true;
   call.check_everything();
-  check_method(call, "discretize", discretize_forward);
+
+  expect_words(call.args, discretize_forward,
+               "discretize: method is 4, wants zoh, exp_euler, bilinear or euler",
+               [](DiscretizeForward& args) { args.method = static_cast<DiscretizeMethod>(4); });
+  if (per_head()) {
+    expect_words(call.args, discretize_forward,
+                 "discretize: B has no place where dt is [B, L, H]: s is the factor of whatever comes in",
+                 [](DiscretizeForward& args) { args.B = args.A; });
+    expect_words(call.args, discretize_forward,
+                 "discretize: B_bar has no place where dt is [B, L, H]: s takes it",
+                 [](DiscretizeForward& args) { args.B_bar = args.A_bar; });
+  } else {
+    expect_words(call.args, discretize_forward,
+                 "discretize: s has no place where dt is not [B, L, H]: it is in B_bar",
+                 [](DiscretizeForward& args) { args.s = args.A_bar; });
+  }
 }
 
-TEST_P(Arguments, DiscretizeBackward) {
-  Call<DiscretizeBackward> call("discretize_backward", discretize_backward, GetParam());
-  add_discretize(call);
-  call.input("d_A_bar", call.args.d_A_bar, {3}).optional = true;
-  Slot& d_B_bar = call.input("d_B_bar", call.args.d_B_bar, {3, 4});
-  d_B_bar.optional = d_B_bar.strided = true;
-  call.input("d_F", call.args.d_F, {3}).optional = true;
-  call.gradient("d_dt", call.args.d_dt, {3});
-  call.gradient("d_A", call.args.d_A, {3});
-  call.gradient("d_B", call.args.d_B, {3, 4}).strided = true;
+TEST_P(DiscretizeArguments, Backward) {
+  Call<DiscretizeBackward> call("discretize_backward", discretize_backward, dtype());
+  add_model(call);
+  for (const auto& [name, view] :
+       {std::pair("d_A_bar", &call.args.d_A_bar), std::pair("d_F", &call.args.d_F)}) {
+    Slot& slot = call.input(name, *view, A_bar());
+    slot.optional = true;
+    slot.strided = per_head();
+  }
+  Slot& input = per_head() ? call.input("d_s", call.args.d_s, A_bar())
+                           : call.input("d_B_bar", call.args.d_B_bar, {3, 4});
+  input.optional = input.strided = true;
+  call.gradient("d_dt", call.args.d_dt, dt()).strided = per_head();
+  call.gradient("d_A", call.args.d_A, A());
+  if (!per_head()) call.gradient("d_B", call.args.d_B, {3, 4}).strided = true;
   call.check_everything();
-  check_method(call, "discretize_backward", discretize_backward);
+
+  expect_words(call.args, discretize_backward,
+               "discretize_backward: method is 4, wants zoh, exp_euler, bilinear or euler",
+               [](DiscretizeBackward& args) { args.method = static_cast<DiscretizeMethod>(4); });
+  if (per_head()) {
+    expect_words(call.args, discretize_backward,
+                 "discretize_backward: d_B_bar has no place where dt is [B, L, H]: d_s takes it",
+                 [](DiscretizeBackward& args) { args.d_B_bar = args.d_A_bar; });
+    expect_words(call.args, discretize_backward,
+                 "discretize_backward: d_B is wanted, but where dt is [B, L, H] there is no B",
+                 [](DiscretizeBackward& args) { args.d_B = args.d_A; });
+  } else {
+    expect_words(call.args, discretize_backward,
+                 "discretize_backward: d_s has no place where dt is not [B, L, H]",
+                 [](DiscretizeBackward& args) { args.d_s = args.d_A_bar; });
+  }
+}
+
+/// One block of threads holds a dense A on cuda: more states than fit are refused, in words, before anything runs.
+TEST(DenseLimits, DiscretizeOnCuda) {
+  constexpr std::int64_t n = kMostDenseStatesOnCuda + 1;
+  static double memory[2 * n * n] = {};  // never looked at
+  const auto view = [](const Shape& shape) { return View(memory, DType::f64, kCuda, shape); };
+  DiscretizeBackward args;
+  args.A = view({n, n});
+  args.dt = view({});
+  args.B = view({n, 0});
+  DiscretizeForward forward = args;
+  forward.A_bar = View(memory + n * n, DType::f64, kCuda, {n, n});
+  forward.B_bar = view({n, 0});
+  const std::string words = ": A has shape [65, 65], on cuda a dense one has at most 64 states";
+  EXPECT_EQ(discretize_forward(forward).code(), Code::unsupported);
+  EXPECT_EQ(discretize_forward(forward).message(), "discretize" + words);
+  EXPECT_EQ(discretize_forward_workspace(forward), 0);
+  EXPECT_EQ(discretize_backward(args).code(), Code::unsupported);
+  EXPECT_EQ(discretize_backward(args).message(), "discretize_backward" + words);
+  EXPECT_EQ(discretize_backward_workspace(args), 0);
+}
+
+TEST_P(Arguments, SpectralRadius) {
+  Call<SpectralRadius> call("spectral_radius", spectral_radius, GetParam());
+  call.input("A_bar", call.args.A_bar, {3, 3});
+  call.output("radius", call.args.radius, {});
+  call.check_everything();
+}
+
+TEST(DenseLimits, SpectralRadiusOnCuda) {
+  constexpr std::int64_t n = kMostSpectralRowsOnCuda + 1;
+  static double memory[n * n + 1] = {};  // never looked at
+  SpectralRadius args;
+  args.A_bar = ConstView(memory, DType::f64, kCuda, {n, n});
+  args.radius = View(memory + n * n, DType::f64, kCuda, {});
+  EXPECT_EQ(spectral_radius(args).code(), Code::unsupported);
+  EXPECT_EQ(spectral_radius(args).message(),
+            "spectral_radius: A_bar has shape [65, 65], on cuda a dense one has at most 64 states");
+  EXPECT_EQ(spectral_radius_workspace(args), 0);
 }
 
 class ScanArguments : public testing::TestWithParam<std::tuple<DType, bool>> {
@@ -548,25 +757,64 @@ TEST_P(Arguments, StateOutputBackward) {
 }
 
 template <class Args>
-void add_mse(Call<Args>& call) {
+void add_loss(Call<Args>& call) {
   call.input("prediction", call.args.prediction, {2, 3, 4});
   call.input("target", call.args.target, {2, 3, 4});
   call.input("mask", call.args.mask, {2, 3, 4}).optional = true;
 }
 
-TEST_P(Arguments, MseForward) {
-  Call<MseForward> call("mse", mse_forward, GetParam());
-  add_mse(call);
+/// Every argument of a loss, then its number: `set` puts one in, `wrong` are refused with `words`.
+template <class Forward, class Set>
+void check_loss_forward(const std::string& op, Status (*function)(const Forward&, Stream) noexcept,
+                        DType dtype, const std::vector<double>& wrong, const std::string& words,
+                        const Set& set) {
+  Call<Forward> call(op.c_str(), function, dtype);
+  add_loss(call);
   make_f64(call.output("loss", call.args.loss, {}));
   call.check_everything();
+  for (const double number : wrong) {
+    set(call.args, number);
+    const Status status = function(call.args, {});
+    EXPECT_EQ(status.code(), Code::invalid_argument) << number;
+    EXPECT_EQ(status.message().rfind(op + ": " + words, 0), 0U) << status.message();
+  }
 }
 
-TEST_P(Arguments, MseBackward) {
-  Call<MseBackward> call("mse_backward", mse_backward, GetParam());
-  add_mse(call);
+template <class Backward, class Set>
+void check_loss_backward(const std::string& op, Status (*function)(const Backward&, Stream) noexcept,
+                         DType dtype, const std::vector<double>& wrong, const std::string& words,
+                         const Set& set) {
+  Call<Backward> call(op.c_str(), function, dtype);
+  add_loss(call);
   make_f64(call.input("d_loss", call.args.d_loss, {}));
   call.gradient("d_prediction", call.args.d_prediction, {2, 3, 4});
   call.check_everything();
+  for (const double number : wrong) {
+    set(call.args, number);
+    const Status status = function(call.args, {});
+    EXPECT_EQ(status.code(), Code::invalid_argument) << number;
+    EXPECT_EQ(status.message().rfind(op + ": " + words, 0), 0U) << status.message();
+  }
+}
+
+TEST_P(Arguments, Mse) {
+  const auto none = [](MseForward&, double) {};
+  check_loss_forward("mse", mse_forward, GetParam(), {}, "", none);
+  check_loss_backward("mse_backward", mse_backward, GetParam(), {}, "", none);
+}
+
+TEST_P(Arguments, Huber) {
+  const auto set = [](HuberForward& args, double k) { args.k = k; };
+  const std::vector<double> wrong = {0, -1, HUGE_VAL, std::nan("")};
+  check_loss_forward("huber", huber_forward, GetParam(), wrong, "k is ", set);
+  check_loss_backward("huber_backward", huber_backward, GetParam(), wrong, "k is ", set);
+}
+
+TEST_P(Arguments, Quantile) {
+  const auto set = [](QuantileForward& args, double q) { args.q = q; };
+  const std::vector<double> wrong = {0, 1, -0.5, 1.5, HUGE_VAL, std::nan("")};
+  check_loss_forward("quantile", quantile_forward, GetParam(), wrong, "q is ", set);
+  check_loss_backward("quantile_backward", quantile_backward, GetParam(), wrong, "q is ", set);
 }
 
 TEST_P(Arguments, GradNorm) {
@@ -950,12 +1198,19 @@ TEST(R9, StepsThatAreNotOneAStateAreRefused) {
   args.B = B.view();
   args.A_bar = A_bar.view();
   args.B_bar = B_bar.view();
-  EXPECT_EQ(discretize_forward(args).message(), "discretize: dt has shape [256], wants [16] as A");
-  Tensor row({1, 256}), square({16, 16});
+  EXPECT_EQ(
+      discretize_forward(args).message(),
+      "discretize: dt has shape [256], wants [16] = [N], the first dimension of A [16], or [B, L, 16] = "
+      "[B, L, N], N the first dimension of A [16]");
+  Tensor row({1, 256}), square({16, 16}), oblong({16, 8});
   args.dt = row.view();
-  EXPECT_EQ(discretize_forward(args).message(), "discretize: dt has shape [1, 256], wants [16] as A");
+  EXPECT_EQ(
+      discretize_forward(args).message().rfind("discretize: dt has shape [1, 256], wants [16] = [N], ", 0),
+      0U);
   args.A = square.view();
-  EXPECT_EQ(discretize_forward(args).message(), "discretize: A has shape [16, 16], wants [N]");
+  EXPECT_EQ(discretize_forward(args).message(), "discretize: dt has shape [1, 256], wants []");
+  args.A = oblong.view();
+  EXPECT_EQ(discretize_forward(args).message(), "discretize: A has shape [16, 8], wants [N, N]");
 }
 
 // A loss between tensors of different shapes would broadcast without a word.

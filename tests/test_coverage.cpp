@@ -18,6 +18,12 @@ std::string value_of(const Case& c, const std::string& option) {
   return {};
 }
 
+/// Whether the op has this argument at all with the options of the case.
+bool exists_in(const OpArgument& argument, const Case& c) {
+  return std::all_of(c.options.begin(), c.options.end(),
+                     [&](const auto& option) { return argument.exists_with(option.first, option.second); });
+}
+
 const Input* find_input(const Case& c, const std::string& name) {
   for (const Input& input : c.inputs)
     if (input.name == name) return &input;
@@ -67,6 +73,9 @@ TEST(Cases, NameOnlyWhatTheRegistryKnows) {
       const OpArgument& known = op->inputs[i];
       ASSERT_EQ(input.name, known.name) << c.name;
       EXPECT_TRUE(input.present || known.optional) << c.name << ": " << input.name;
+      EXPECT_TRUE(!input.present || exists_in(known, c)) << c.name << ": " << input.name;
+      EXPECT_TRUE(input.present || known.only_with.empty() || !exists_in(known, c))
+          << c.name << ": " << input.name;
       EXPECT_TRUE(!input.gradient || known.gradient) << c.name << ": " << input.name;
       EXPECT_TRUE(!input.gradient || input.present || known.gradient_when_absent)
           << c.name << ": " << input.name;
@@ -77,6 +86,9 @@ TEST(Cases, NameOnlyWhatTheRegistryKnows) {
       const OpArgument& known = op->outputs[i];
       ASSERT_EQ(output.name, known.name) << c.name;
       EXPECT_TRUE(output.present || known.optional) << c.name << ": " << output.name;
+      EXPECT_TRUE(!output.present || exists_in(known, c)) << c.name << ": " << output.name;
+      EXPECT_TRUE(output.present || known.only_with.empty() || !exists_in(known, c))
+          << c.name << ": " << output.name;
       EXPECT_TRUE(!output.cotangent || known.gradient) << c.name << ": " << output.name;
       EXPECT_EQ(static_cast<bool>(output.initial), known.in_place) << c.name << ": " << output.name;
     }
@@ -115,7 +127,7 @@ TEST(Registry, EveryOptionAndGradientHasACase) {
         for (const std::string& value : option.values) {
           const bool left_out =
               option.name == argument.name && value == "absent" && !argument.gradient_when_absent;
-          if (left_out) continue;
+          if (left_out || !argument.exists_with(option.name, value)) continue;
           EXPECT_TRUE(some_case(
               op.name, [&](const Case& c) { return checked(c) && value_of(c, option.name) == value; }))
               << "no case for " << op.name << " " << option.name << "=" << value << ", gradient of "
@@ -191,11 +203,12 @@ TEST(Sizes, EveryLengthStateAndWidthOccurs) {
       EXPECT_TRUE(some_case(op, [size](const Case& c) { return has_size(c, size); }))
           << op << " never has size " << size;
   };
-  for (const char* op :
-       {"projection", "layer_norm", "softplus", "silu", "scan", "state_output", "mse", "grad_norm", "adamw"})
+  for (const char* op : {"projection", "layer_norm", "softplus", "silu", "scan", "state_output", "mse",
+                         "huber", "quantile", "grad_norm", "adamw"})
     expect_sizes(op, lengths());
-  for (const char* op : {"projection", "discretize", "scan"}) expect_sizes(op, states());
-  for (const char* op : {"projection", "layer_norm", "softplus", "silu", "discretize", "state_output"})
+  for (const char* op : {"projection", "discretize", "scan", "spectral_radius"}) expect_sizes(op, states());
+  for (const char* op : {"projection", "layer_norm", "rms_norm", "projection_layer_norm", "softplus", "silu",
+                         "discretize", "state_output"})
     expect_sizes(op, widths());
 }
 

@@ -127,6 +127,92 @@ TEST(Gradcheck, ComposedOpsOfOneLayer) {
   EXPECT_TRUE(report.pass()) << report.text();
 }
 
+/// Two blocks of a residual stream: each adds to it what a norm of it gave. The last value of the stream is left out of
+/// the result at first, then y is: each cotangent comes alone, too.
+TEST(Gradcheck, NormsOfAResidualStream) {
+  for (const auto norm : {residual_layer_norm, residual_rms_norm})
+    for (const bool with_bias : {true, false})
+      for (const int wanted : {0, 1, 2}) {
+        const auto stream = [&](const std::vector<Variable>& in) {
+          const Variable bias = with_bias ? in[3] : Variable();
+          const Normed first = norm(in[0], in[1], in[2], bias, 1e-5);
+          const Normed second = norm(silu(first.y), first.r, in[2], bias, 1e-5);
+          const Normed twice = norm(second.r, second.r, in[2], bias, 1e-5);  // one variable, two gradients
+          if (wanted == 0) return std::vector<Variable>{twice.y};
+          if (wanted == 1) return std::vector<Variable>{twice.r};
+          return std::vector<Variable>{second.y, twice.y, twice.r};
+        };
+        std::vector<Tensor> inputs{random_tensor({2, 3, 5}, 1), random_tensor({2, 3, 5}, 2),
+                                   random_tensor({5}, 3)};
+        if (with_bias) inputs.push_back(random_tensor({5}, 4));
+        const auto report = check(stream, inputs);
+        EXPECT_TRUE(report.pass()) << report.text();
+      }
+}
+
+TEST(Gradcheck, NormsWithoutAResidual) {
+  const auto both = [](const std::vector<Variable>& in) {
+    return std::vector<Variable>{layer_norm(in[0], in[1]), rms_norm(in[0], in[1], in[2])};
+  };
+  const auto report =
+      check(both, {random_tensor({2, 3, 5}, 1), random_tensor({5}, 2), random_tensor({5}, 3)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
+TEST(Gradcheck, ProjectionLayerNorm) {
+  const auto fused = [](const std::vector<Variable>& in) {
+    const Variable first = projection_layer_norm(in[0], in[1], in[2], in[3], in[4]);
+    return std::vector<Variable>{projection_layer_norm(silu(first), in[1], {}, in[3]), first};
+  };
+  const auto report = check(fused, {random_tensor({2, 3, 5}, 1), random_tensor({5, 5}, 2),
+                                    random_tensor({5}, 3), random_tensor({5}, 4), random_tensor({5}, 5)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
+TEST(Gradcheck, DiscretizeInEveryForm) {
+  const Tensor B = random_tensor({3, 2}, 3);
+  for (const DiscretizeMethod method : {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler,
+                                        DiscretizeMethod::bilinear, DiscretizeMethod::euler}) {
+    // Every output of the form, and dt through the op that makes it.
+    const auto matrices = [method](const std::vector<Variable>& in) {
+      const Discretized system = discretize(softplus(in[0]), in[1], in[2], method, true);
+      EXPECT_FALSE(system.s.present());
+      return std::vector<Variable>{silu(system.A_bar), silu(system.B_bar), silu(system.F)};
+    };
+    const auto dense = check(matrices, {random_tensor({}, 1), random_tensor({3, 3}, 2), B});
+    EXPECT_TRUE(dense.pass()) << dense.text();
+    const auto diagonal = check(matrices, {random_tensor({3}, 1), random_tensor({3}, 2), B});
+    EXPECT_TRUE(diagonal.pass()) << diagonal.text();
+    // A scan with the decays of each step and head, its input times s.
+    const auto heads = [method](const std::vector<Variable>& in) {
+      const Discretized system = discretize(softplus(in[0]), in[1], {}, method, true);
+      EXPECT_FALSE(system.B_bar.present());
+      return std::vector<Variable>{scan(system.A_bar, system.s).h, silu(system.F)};
+    };
+    const auto per_head = check(heads, {random_tensor({2, 4, 3}, 1), random_tensor({3}, 2)});
+    EXPECT_TRUE(per_head.pass()) << per_head.text();
+  }
+}
+
+TEST(Gradcheck, Losses) {
+  // Differences of the two lie a quarter or more from the corners at 0, 1 and -1.
+  const Tensor target = Tensor::from({6}, Values{0.1, 0, -0.1, 2, -1, 3});
+  const Tensor prediction = Tensor::from({6}, Values{0.6, -0.4, 1.4, -0.5, 1.5, 2.4});
+  const Tensor mask = Tensor::from({6}, Values{1, 1, 1, 1, 1, 0});
+  for (const Variable& counted : {Variable(), Variable(mask)}) {
+    const auto report = check(
+        [&](const std::vector<Variable>& in) {
+          return std::vector<Variable>{mse(in[0], target, counted), huber(in[0], target, 1, counted),
+                                       quantile(in[0], target, 0.3, counted)};
+        },
+        {prediction});
+    EXPECT_TRUE(report.pass()) << report.text();
+  }
+  Tape tape;
+  EXPECT_THROW((void)huber(prediction, tape.leaf(target)), Error);
+  EXPECT_THROW((void)quantile(prediction, target, 0.5, tape.leaf(mask)), Error);
+}
+
 TEST(SliceError, SeesASmallChannelBesideALargeOne) {
   const Values want{1e6, 1, 2e6, 2}, wrong{1e6, 1.5, 2e6, 2};
   EXPECT_GT(slice_error(wrong, want, {2, 2}), 0.1);

@@ -6,6 +6,10 @@
 #include "scantape/scan.h"
 #include "scantape/tensor.h"
 
+#if SCANTAPE_EMULATED
+#include "scantape_emulator.h"
+#endif
+
 namespace scantape::cases {
 namespace {
 
@@ -27,13 +31,23 @@ TEST_P(WriteModes, OverwriteAccumulateSkip) {
 TEST_P(Repetitions, GiveTheSameBytes) {
   expect_everywhere(repetitions, *GetParam());
 }
-/// On sizes at which the CPU's loops share their work among threads: those of the benchmarks.
+/// On sizes at which the CPU's loops share their work among threads: those of the benchmarks, but the largest,
+/// which share it no further and take minutes.
+constexpr std::int64_t kMostElements = 4000000;
+
 class Threads : public CaseTest {};
+
+bool fits(const Case& c) {
+  std::int64_t most = 0;
+  for (const Input& input : c.inputs) most = std::max(most, input.shape.elements());
+  for (const Output& output : c.outputs) most = std::max(most, output.shape.elements());
+  return most <= kMostElements;
+}
 
 std::vector<const Case*> large_cases() {
   std::vector<const Case*> list;
   for (const Case& c : all_cases())
-    if (c.benchmark) list.push_back(&c);
+    if (c.benchmark && fits(c)) list.push_back(&c);
   return list;
 }
 
@@ -118,6 +132,22 @@ TEST(ScanSplit, IsWholeOnCuda) {
   if (!is_available(kCuda)) GTEST_SKIP() << "no cuda device: " << cuda_backend();
   expect_split_is_whole(kCuda, 1e-13);
 }
+
+#if SCANTAPE_EMULATED
+/// One sequence of one channel: whoever shares the work shares time, and has to meet the others for it.
+TEST(ScanSplit, SharesTimeAmongThreads) {
+  constexpr std::int64_t kLength = 2000;
+  const Tensor a = Tensor::full({1, kLength, 1}, 0.5, DType::f64, kCuda);
+  const Tensor b = Tensor::full({1, kLength, 1}, 1, DType::f64, kCuda),
+               h0 = Tensor::zeros({1, 1}, DType::f64, kCuda);
+  const emulator::Statistics before = emulator::statistics();
+  Tensor last;
+  scanned(a, b, h0, &last);
+  const emulator::Statistics after = emulator::statistics();
+  EXPECT_GE(after.threads - before.threads, 32);
+  EXPECT_GE((after.thread_barriers - before.thread_barriers) / (after.threads - before.threads), 5);
+}
+#endif
 
 }  // namespace
 }  // namespace scantape::cases

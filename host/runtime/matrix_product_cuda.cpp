@@ -5,7 +5,6 @@
 // every sum runs over k in one sequence. The library is column-major: it is handed the transposed product C^T
 // = op(B)^T op(A)^T, for which row-major matrices are already in place.
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include <tuple>
 
 #include "common/matrix_product.h"
+#include "runtime/cublas_lt.h"
 #include "scantape/counters.h"
 
 namespace scantape::cuda {
@@ -214,15 +214,11 @@ class Library {
 
 /// The product over no k.
 void fill_with_zero(const MatrixProduct& p, cudaStream_t stream) {
-  const std::int64_t row_bytes = p.n * size_of(p.dtype), step = p.ldc * size_of(p.dtype);
-  char* const c = static_cast<char*>(p.c);
-  if (p.m == 1 || step == row_bytes) {
-    check("writing zeros", cudaMemsetAsync(c, 0, static_cast<std::size_t>(p.m * row_bytes), stream));
-    return;
-  }
-  for (std::int64_t row = 0; row < p.m; ++row) {
-    check("writing zeros", cudaMemsetAsync(c + row * step, 0, static_cast<std::size_t>(row_bytes), stream));
-  }
+  const auto element = static_cast<std::size_t>(size_of(p.dtype));
+  const auto row = static_cast<std::size_t>(p.n) * element;
+  // A single row has no step that would have to be as wide as it is.
+  const std::size_t step = p.m == 1 ? row : static_cast<std::size_t>(p.ldc) * element;
+  check("writing zeros", cudaMemset2DAsync(p.c, step, 0, row, static_cast<std::size_t>(p.m), stream));
 }
 
 void multiply(const MatrixProduct& p, cudaStream_t stream) {

@@ -24,7 +24,7 @@
 namespace scantape::cuda {
 
 template <class T, class F>
-__global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads)
     elementwise_fwd_kernel(Extent extent, Source<T> x, Target<T> y) {
   for_each_pack<T>(extent, [&](std::int64_t row, std::int64_t column, std::int64_t remaining) {
     Pack<T> value = x.load(row, column, remaining);
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <class T, class F>
-__global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads)
     elementwise_bwd_kernel(Extent extent, Source<T> x, Source<T> d_y, Target<T> d_x) {
   for_each_pack<T>(extent, [&](std::int64_t row, std::int64_t column, std::int64_t remaining) {
     const Pack<T> value = x.load(row, column, remaining);

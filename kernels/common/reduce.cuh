@@ -123,7 +123,7 @@ inline constexpr int kJoinColumns = 32, kJoinRows = 8;
 
 /// Second pass: out[column] = sum over the rows of `partial` [rows, columns], in order.
 template <class T>
-__global__ void __launch_bounds__(kJoinColumns* kJoinRows)
+static __global__ void __launch_bounds__(kJoinColumns* kJoinRows)
     column_sum_join_kernel(const T* partial, std::int64_t rows, std::int64_t columns, Target<T> out) {
   struct Storage {
     T cell[kJoinRows][kJoinColumns];
@@ -147,10 +147,11 @@ __global__ void __launch_bounds__(kJoinColumns* kJoinRows)
   }
 }
 
-/// Launches the second pass where `out` is wanted.
+/// Launches the second pass where `out` is wanted. Static: a compiler may put the kernel into the section group of
+/// the one function that takes it, of which the linker keeps one copy.
 template <class T>
-Status join_column_sums(const char* name, const T* partial, std::int64_t rows, std::int64_t columns,
-                        Target<T> out, Stream stream) {
+static Status join_column_sums(const char* name, const T* partial, std::int64_t rows, std::int64_t columns,
+                               Target<T> out, Stream stream) {
   if (!out.wanted() || columns == 0) return Status();
   const std::int64_t tiles = ceil_div(columns, kJoinColumns);
   return launch(name, column_sum_join_kernel<T>,

@@ -48,6 +48,10 @@ struct Source {
     for (int i = 0; i < kPack<T>; ++i) pack[i] = i < remaining ? from[i] : T(0);
     return pack;
   }
+  /// The same, and zeros where the tensor is absent.
+  __device__ Pack<T> load_or_zero(std::int64_t row, std::int64_t column, std::int64_t remaining) const {
+    return present() ? load(row, column, remaining) : Pack<T>{};
+  }
 };
 
 /// `one_row`: a contiguous tensor that the kernel reads as one long row, whatever its shape.

@@ -143,6 +143,7 @@ struct Case {
 
   bool finite_differences = true;  ///< smooth around its inputs
   bool f64_only = false;           ///< its numbers are beyond f32
+  bool cpu_only = false;           ///< larger than the op takes on cuda
   bool properties = false;         ///< small enough to run write modes, repetitions and the like on it
   bool benchmark = false;          ///< of a size that people use: timed, not tested
   double forward_operations = 0, backward_operations = 0;  ///< additions and multiplications

@@ -56,8 +56,10 @@ std::vector<Case> elementwise_cases(const std::string& op, const std::vector<Ele
     const Shape shape{lengths()[at(row[0])], widths()[at(row[1])]};
     add(make(shape, regimes[at(row[2])], layouts[at(row[3])]), false);
   }
-  add(make({32, 60, 512}, regimes[0], Layout::dense), false);
-  cases.back().benchmark = true;
+  for (const Shape& shape : {Shape{32, 60, 512}, Shape{8, 2048, 1024}}) {
+    add(make(shape, regimes[0], Layout::dense), false);
+    cases.back().benchmark = true;
+  }
   return cases;
 }
 

@@ -123,6 +123,11 @@ std::vector<Case> projection_cases() {
     add(projection_case({32, 60}, in, out, {true}), false);
     cases.back().benchmark = true;
   }
+  for (const auto& [in, out] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{1024, 64}, {64, 1024}, {1024, 1}}) {
+    add(projection_case({8, 2048}, in, out, {true}), false);
+    cases.back().benchmark = true;
+  }
   return cases;
 }
 

@@ -538,6 +538,7 @@ Rows gradcheck(const Selection& selection, const std::function<void(const Row&)>
   };
   for (const Case* c : cases)
     for (const Device device : devices) {
+      if (c->cpu_only && !device.is_cpu()) continue;
       if (device.is_cpu()) add(finite_differences(*c, selection.seed));
       for (const DType dtype : dtypes(*c)) add(compare(*c, Place{device, dtype}, selection.seed));
     }

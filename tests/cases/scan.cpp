@@ -236,8 +236,10 @@ std::vector<Case> scan_cases() {
   for (const bool varying : {false, true}) {
     add(scan_case(32, 60, 16, stable, {varying, true, true}), false);
     cases.back().benchmark = true;
-    add(scan_case(8, 4096, 64, stable, {varying, true, true}), false);
-    cases.back().benchmark = true;
+    for (const std::int64_t length : {256, 1024, 2048, 4096, 16384, 65536}) {
+      add(scan_case(8, length, 64, stable, {varying, true, true}), false);
+      cases.back().benchmark = true;
+    }
   }
   return cases;
 }

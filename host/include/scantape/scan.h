@@ -17,6 +17,17 @@ namespace scantape {
 ///          Reentrant.
 /// Errors   invalid_argument (shape, dtype, device, layout, overlap, L = 0), cuda.
 /// Source   Blelloch 1990, "Prefix sums and their applications"; Martin, Cundy 2018, arXiv:1709.04057.
+/// Example
+///   const Tensor a = Tensor::full({1}, 0.5, DType::f64);
+///   const Tensor b = Tensor::full({1, 3, 1}, 1, DType::f64);
+///   Tensor h = Tensor::empty({1, 3, 1}, DType::f64), final_state = Tensor::empty({1, 1}, DType::f64);
+///   ScanForward forward;
+///   forward.a = a;
+///   forward.b = b;
+///   forward.h = h.writable();
+///   forward.final_state = final_state.writable();
+///   require(scan_forward(forward));  // h is 1, 1.5, 1.75
+///                                    // final_state is 1.75
 struct ScanForward {
   ConstView a, b, h0;
   View h, final_state;
@@ -30,6 +41,16 @@ struct ScanForward {
 /// Shapes   d_h as h, d_final_state as final_state: each may be absent (zero);  d_a, d_b, d_h0 as a, b, h0. d_h0 may be
 ///          asked for when h0 is absent: it is then the gradient at zero.
 /// Memory   CUDA: workspace for the partial sums of a constant d_a, [B, C], by scan_backward_workspace.
+/// Example
+///   const Tensor d_final_state = Tensor::full({1, 1}, 1, DType::f64);
+///   Tensor d_a = Tensor::empty({1}, DType::f64), d_b = Tensor::empty({1, 3, 1}, DType::f64);
+///   ScanBackward backward;
+///   static_cast<ScanForward&>(backward) = forward;
+///   backward.d_final_state = d_final_state;
+///   backward.d_a = {d_a.writable(), WriteMode::overwrite};
+///   backward.d_b = {d_b.writable(), WriteMode::overwrite};
+///   require(scan_backward(backward));  // d_a is 2
+///                                      // d_b is 0.25, 0.5, 1
 struct ScanBackward : ScanForward {
   ConstView d_h, d_final_state;
   Gradient d_a, d_b, d_h0;

@@ -12,6 +12,11 @@ namespace scantape {
 
 /// A dense or strided tensor that shares ownership of its memory. Copying a Tensor copies the handle. Functions throw
 /// Error (out_of_memory, cuda, invalid_argument). Not thread-safe for writers of one storage.
+/// Example
+///   const Tensor a = Tensor::from({2, 3}, std::vector<double>{1, 2, 3, 4, 5, 6});
+///   const Tensor middle = a.slice(1, 1, 2);           // middle is 2, 5
+///   const Tensor rounded = a.to(DType::f32);          // rounded is 1, 2, 3, 4, 5, 6
+///   const Tensor flat = a.reshape({6}).slice(0, 4, 6); // flat is 5, 6
 class Tensor {
  public:
   Tensor() noexcept = default;  // absent

@@ -16,6 +16,7 @@ constexpr std::int64_t size_of(DType dtype) noexcept {
   return dtype == DType::f32 ? 4 : 8;
 }
 
+/// The element type of float and double.
 template <class T>
 inline constexpr DType dtype_of = DType::f32;
 template <>
@@ -34,14 +35,20 @@ struct Device {
   friend constexpr bool operator!=(Device a, Device b) noexcept { return !(a == b); }
 };
 
+/// The devices that most programs use.
 inline constexpr Device kCpu{Device::Kind::cpu, 0};
 inline constexpr Device kCuda{Device::Kind::cuda, 0};
 
 std::string name(Device device);  // "cpu", "cuda:0"
 
+/// Tensors have at most so many dimensions.
 inline constexpr int kMaxRank = 6;
 
 /// Sizes of the dimensions, outermost first (row-major). Rank 0 is a scalar of one element.
+/// Example
+///   const Shape shape{2, 3, 4};
+///   const double elements = static_cast<double>(shape.elements());  // elements is 24
+///   const bool named = name(shape) == "[2, 3, 4]";                  // named is 1
 class Shape {
  public:
   Shape() noexcept = default;
@@ -112,6 +119,11 @@ struct Rows {
 };
 
 /// True where the view can be seen as rows with one stride; ops accept exactly these. A scalar is one row of one.
+/// Example
+///   float numbers[6] = {};
+///   Rows rows;
+///   const bool fits = as_rows(ConstView(numbers, DType::f32, kCpu, {2, 3}), &rows);  // fits is 1
+///   const double stride = static_cast<double>(rows.stride);                          // stride is 3
 bool as_rows(const ConstView& view, Rows* rows) noexcept;
 bool is_contiguous(const ConstView& view) noexcept;
 
