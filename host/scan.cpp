@@ -4,30 +4,61 @@
 
 namespace scantape {
 
+const char* name(ScanDirection direction) noexcept {
+  switch (direction) {
+    case ScanDirection::forward:
+      return "forward";
+    case ScanDirection::reversed:
+      return "reversed";
+  }
+  return "unknown";
+}
+
 namespace {
+
+/// The shapes of one form, as the sequence (b or h) and a show it.
+struct Form {
+  const char *sequence, *state, *decay;
+};
+
+// A sequence of more dimensions is taken for one with heads, the usual one for any other.
+Form form_of(const ConstView& sequence) noexcept {
+  if (sequence.rank() == 4) return {"B L H P", "B H P", "B L H"};
+  if (sequence.rank() == 5) return {"B L H P N", "B H P N", "B L H"};
+  return {"B L C", "B C", "C|B L C"};
+}
+
+void check_sequence(Check& check, const char* argument, const ConstView& sequence,
+                    const ScanForward& args) noexcept {
+  const Form form = form_of(sequence);
+  check.input(argument, sequence, {form.sequence, Layout::rows});
+  check.not_empty('L');
+  check.input("a", args.a, {form.decay, Layout::rows});
+  check.optional_input("h0", args.h0, form.state);
+  check.optional_input("start", args.start, "B L");
+  check.number("direction", static_cast<double>(args.direction), args.direction <= ScanDirection::reversed,
+               "forward or reversed");
+}
 
 Status check(const ScanForward& args) noexcept {
   Check check("scan");
-  check.input("b", args.b, {"B L C", Layout::rows});
-  check.not_empty('L');
-  check.input("a", args.a, {"C|B L C", Layout::rows});
-  check.optional_input("h0", args.h0, "B C");
-  check.output("h", args.h, {"B L C", Layout::rows});
-  check.optional_output("final_state", args.final_state, "B C");
+  check_sequence(check, "b", args.b, args);
+  const Form form = form_of(args.b);
+  check.output("h", args.h, {form.sequence, Layout::rows});
+  check.optional_output("final_state", args.final_state, form.state);
   return check.finish();
 }
 
 Status check(const ScanBackward& args) noexcept {
   Check check("scan_backward");
-  check.input("h", args.h, {"B L C", Layout::rows});
-  check.not_empty('L');
-  check.input("a", args.a, {"C|B L C", Layout::rows});
-  check.optional_input("h0", args.h0, "B C");
-  check.optional_input("d_h", args.d_h, {"B L C", Layout::rows});
-  check.optional_input("d_final_state", args.d_final_state, "B C");
-  check.gradient("d_a", args.d_a, {args.a.rank() == 1 ? "C" : "B L C", Layout::rows});
-  check.gradient("d_b", args.d_b, {"B L C", Layout::rows});
-  check.gradient("d_h0", args.d_h0, "B C");
+  check_sequence(check, "h", args.h, args);
+  const Form form = form_of(args.h);
+  check.optional_input("d_h", args.d_h, {form.sequence, Layout::rows});
+  check.optional_input("d_final_state", args.d_final_state, form.state);
+  const char* const decay = args.a.rank() == 1 ? "C" : args.h.rank() == 3 ? "B L C" : "B L H";
+  check.gradient("d_a", args.d_a, {decay, Layout::rows});
+  check.gradient("d_b", args.d_b, {form.sequence, Layout::rows});
+  check.gradient("d_h0", args.d_h0, form.state);
   return check.finish();
 }
 

@@ -689,9 +689,12 @@ TEST_P(ScanArguments, Forward) {
   call.input("a", call.args.a, decay()).strided = true;
   call.input("b", call.args.b, {2, 3, 4}).strided = true;
   call.input("h0", call.args.h0, {2, 4}).optional = true;
+  call.input("start", call.args.start, {2, 3}).optional = true;
   call.output("h", call.args.h, {2, 3, 4}).strided = true;
   call.output("final_state", call.args.final_state, {2, 4}).optional = true;
   call.check_everything();
+  call.args.direction = static_cast<ScanDirection>(2);
+  EXPECT_EQ(scan_forward(call.args).message(), "scan: direction is 2, wants forward or reversed");
 }
 
 TEST_P(ScanArguments, Backward) {
@@ -700,12 +703,40 @@ TEST_P(ScanArguments, Backward) {
   call.output("h", call.args.h, {2, 3, 4}).strided = true;
   call.slot("h").written = false;
   call.input("h0", call.args.h0, {2, 4}).optional = true;
+  call.input("start", call.args.start, {2, 3}).optional = true;
   Slot& d_h = call.input("d_h", call.args.d_h, {2, 3, 4});
   d_h.optional = d_h.strided = true;
   call.input("d_final_state", call.args.d_final_state, {2, 4}).optional = true;
   call.gradient("d_a", call.args.d_a, decay()).strided = true;
   call.gradient("d_b", call.args.d_b, {2, 3, 4}).strided = true;
   call.gradient("d_h0", call.args.d_h0, {2, 4});
+  call.check_everything();
+}
+
+template <class Args>
+void add_heads(Call<Args>& call) {
+  call.input("a", call.args.a, {2, 3, 4}).strided = true;
+  call.input("h0", call.args.h0, {2, 4, 5}).optional = true;
+  call.input("start", call.args.start, {2, 3}).optional = true;
+}
+
+TEST_P(Arguments, ScanPerHeadForward) {
+  Call<ScanForward> call("scan", scan_forward, GetParam());
+  call.input("b", call.args.b, {2, 3, 4, 5}).strided = true;
+  add_heads(call);
+  call.output("h", call.args.h, {2, 3, 4, 5}).strided = true;
+  call.output("final_state", call.args.final_state, {2, 4, 5}).optional = true;
+  call.check_everything();
+}
+
+TEST_P(Arguments, ScanPerHeadBackward) {
+  Call<ScanBackward> call("scan_backward", scan_backward, GetParam());
+  call.output("h", call.args.h, {2, 3, 4, 5}).strided = true;
+  call.slot("h").written = false;
+  add_heads(call);
+  call.gradient("d_a", call.args.d_a, {2, 3, 4}).strided = true;
+  call.gradient("d_b", call.args.d_b, {2, 3, 4, 5}).strided = true;
+  call.gradient("d_h0", call.args.d_h0, {2, 4, 5});
   call.check_everything();
 }
 

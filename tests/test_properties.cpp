@@ -2,6 +2,8 @@
 /// stands, zero in and zero out, outputs over inputs, guard bands. On the CPU, by its reference, and on cuda
 /// where there is one.
 
+#include <cmath>
+
 #include "case_tests.h"
 #include "scantape/scan.h"
 #include "scantape/tensor.h"
@@ -126,6 +128,75 @@ void expect_split_is_whole(Device device, double tolerance) {
 
 TEST(ScanSplit, IsWholeBitForBitOnCpu) {
   expect_split_is_whole(kCpu, 0);
+}
+
+// ---- scan: NaN and infinity end with their sequence
+
+/// h and the gradients of a scan over packed sequences, all in one list per tensor.
+std::vector<std::vector<double>> packed_scan(const std::vector<double>& a, const std::vector<double>& b,
+                                             const std::vector<double>& start, const std::vector<double>& d_h,
+                                             ScanDirection direction, Device device) {
+  const auto length = static_cast<std::int64_t>(b.size());
+  const Shape sequence{1, length, 1};
+  const Tensor a_on = Tensor::from(sequence, a, device), b_on = Tensor::from(sequence, b, device);
+  const Tensor flags = Tensor::from({1, length}, start, device), g_on = Tensor::from(sequence, d_h, device);
+  std::vector<Tensor> made(3);
+  for (Tensor& tensor : made) tensor = Tensor::zeros(sequence, DType::f64, device);
+  ScanBackward args;
+  args.a = a_on;
+  args.b = b_on;
+  args.start = flags;
+  args.direction = direction;
+  args.h = made[0].writable();
+  const ScanForward& first = args;
+  const std::int64_t bytes = scan_forward_workspace(first) + 1024;
+  Tensor room = Tensor::empty({bytes}, DType::f64, device);
+  args.workspace = {room.writable().as<void>(), room.elements() * 8};
+  require(scan_forward(first));
+  args.d_h = g_on;
+  args.d_a = {made[1].writable(), WriteMode::overwrite};
+  args.d_b = {made[2].writable(), WriteMode::overwrite};
+  require(scan_backward(args));
+  std::vector<std::vector<double>> values;
+  for (const Tensor& tensor : made) values.push_back(tensor.values<double>());
+  return values;
+}
+
+/// Three sequences, of `lengths` steps; the middle one is spoilt. The bits of the others must not change.
+void expect_nan_stays(Device device, ScanDirection direction, const std::vector<int>& lengths) {
+  std::vector<double> start;
+  for (const int length : lengths)
+    for (int t = 0; t < length; ++t)
+      start.push_back((direction == ScanDirection::forward ? t == 0 : t == length - 1) ? 1 : 0);
+  Rng rng(seed());
+  const Shape shape{static_cast<std::int64_t>(start.size())};
+  std::vector<double> a = uniform(-1, 1)(rng, shape), b = normal()(rng, shape), g = normal()(rng, shape);
+  const auto clean = packed_scan(a, b, start, g, direction, device);
+  const std::size_t begin = static_cast<std::size_t>(lengths[0]),
+                    end = begin + static_cast<std::size_t>(lengths[1]);
+  for (std::size_t t = begin; t < end; ++t) {
+    a[t] = t % 2 == 0 ? std::nan("") : HUGE_VAL;
+    b[t] = t % 2 == 0 ? -HUGE_VAL : std::nan("");
+    g[t] = std::nan("");
+  }
+  const auto spoilt = packed_scan(a, b, start, g, direction, device);
+  for (std::size_t k = 0; k < clean.size(); ++k)
+    for (std::size_t t = 0; t < a.size(); ++t) {
+      if (t < begin || t >= end) {
+        ASSERT_EQ(clean[k][t], spoilt[k][t]) << "tensor " << k << ", step " << t << " on " << name(device);
+      } else if (k != 1) {
+        ASSERT_FALSE(std::isfinite(spoilt[k][t]))
+            << "tensor " << k << ", step " << t << ": nothing was spoilt";
+      }
+    }
+}
+
+TEST(ScanStarts, KeepNaNInItsSequence) {
+  for (const Device device : {kCpu, kCuda})
+    for (const ScanDirection direction : {ScanDirection::forward, ScanDirection::reversed})
+      for (const std::vector<int>& lengths :
+           std::vector<std::vector<int>>{{3, 2, 4}, {30, 50, 20}, {3000, 40, 2000}})
+        if (is_available(device)) expect_nan_stays(device, direction, lengths);
 }
 
 TEST(ScanSplit, IsWholeOnCuda) {

@@ -73,6 +73,8 @@ class Target {
       : rows_(gradient.wanted() ? RowsOf<T>(gradient.view) : RowsOf<T>()),
         accumulate_(gradient.mode == WriteMode::accumulate) {}
   explicit operator bool() const noexcept { return static_cast<bool>(rows_); }
+  bool accumulates() const noexcept { return accumulate_; }
+  T* row(std::int64_t index) const noexcept { return rows_[index]; }
   /// Writes value(i), or adds it, for i in begin..end-1.
   template <class Value>
   void write(std::int64_t row, std::int64_t begin, std::int64_t end, const Value& value) const noexcept {

@@ -1,5 +1,6 @@
 #include "scantape/scan.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "case.h"
@@ -23,7 +24,36 @@ struct Options {
   bool varying = true, h0 = true, final_state = true;
   bool h_cotangent = true, final_cotangent = true;
   Layout layout = Layout::dense;
+  bool start = false, reversed = false, minus_one = false;
+  std::int64_t heads = 0;     // 0: no decay is shared
+  std::int64_t trailing = 0;  // with heads: C is split once more, [B, L, H, P, N]
 };
+
+std::string decay_name(const Options& options) {
+  return options.heads > 0 ? "per head" : options.varying ? "varying" : "constant";
+}
+
+/// About one step in four starts a sequence; flags are any number but 0. At the ends of time the first item has
+/// none, so that h0 is seen from either side, and the last of several always has one.
+Values some_starts(Rng& rng, const Shape& shape) {
+  Values values;
+  for (std::int64_t i = 0; i < shape.elements(); ++i) {
+    const std::int64_t item = i / shape[1], t = i % shape[1];
+    const bool end = t == 0 || t == shape[1] - 1;
+    const bool start = end && (item == 0 || item == shape[0] - 1) ? item > 0 : rng.uniform(0, 1) < 0.25;
+    values.push_back(start ? (i % 2 == 0 ? 1 : -2.5) : 0);
+  }
+  return values;
+}
+
+/// The same decays, given by their distance to one.
+Fill less_one(const Fill& fill) {
+  return [fill](Rng& rng, const Shape& shape) {
+    Values values = fill(rng, shape);
+    for (double& value : values) value -= 1;
+    return values;
+  };
+}
 
 /// 0.9 to 1 with the sign of (-1)^t; a constant one is negative.
 Values alternating(Rng& rng, const Shape& shape) {
@@ -54,23 +84,26 @@ const std::vector<Regime>& regimes() {
   return list;
 }
 
-ScanForward forward_arguments(const Call& call) {
+ScanForward forward_arguments(const Options& options, const Call& call) {
   ScanForward args;
   args.a = call.input("a");
   args.b = call.input("b");
   args.h0 = call.input("h0");
+  args.start = call.input("start");
+  args.direction = options.reversed ? ScanDirection::reversed : ScanDirection::forward;
+  args.minus_one = options.minus_one;
   args.h = call.output("h");
   args.final_state = call.output("final_state");
   return args;
 }
 
-Status forward(const Call& call) {
-  return run(SCANTAPE_DIRECTION(scan_forward), forward_arguments(call), call);
+Status forward(const Options& options, const Call& call) {
+  return run(SCANTAPE_DIRECTION(scan_forward), forward_arguments(options, call), call);
 }
 
-Status backward(const Call& call) {
+Status backward(const Options& options, const Call& call) {
   ScanBackward args;
-  static_cast<ScanForward&>(args) = forward_arguments(call);
+  static_cast<ScanForward&>(args) = forward_arguments(options, call);
   args.b = ConstView();  // not read
   args.final_state = View();
   args.d_h = call.cotangent("h");
@@ -81,13 +114,14 @@ Status backward(const Call& call) {
   return run(SCANTAPE_DIRECTION(scan_backward), args, call);
 }
 
-/// The final state is the last row of h, bit for bit.
-std::string final_is_not_last(const std::vector<Values>& outputs, const Shape& shape) {
+/// The final state is the last row of h (reversed: the first), bit for bit. `shape` is [B, L, channels].
+std::string final_is_not_last(const std::vector<Values>& outputs, const Shape& shape, bool reversed) {
   const Values &h = outputs[0], &last = outputs[1];
   if (last.empty()) return {};
   for (std::int64_t batch = 0; batch < shape[0]; ++batch)
     for (std::int64_t channel = 0; channel < shape[2]; ++channel) {
-      const std::int64_t at = ((batch + 1) * shape[1] - 1) * shape[2] + channel;
+      const std::int64_t row = reversed ? batch * shape[1] : (batch + 1) * shape[1] - 1;
+      const std::int64_t at = row * shape[2] + channel;
       if (!(h[static_cast<std::size_t>(at)] == last[static_cast<std::size_t>(batch * shape[2] + channel)]))
         return "the final state is not the last h";
     }
@@ -96,17 +130,32 @@ std::string final_is_not_last(const std::vector<Values>& outputs, const Shape& s
 
 Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, const Regime& regime,
                const Options& options) {
-  const Shape sequence{batch, length, channels}, state{batch, channels};
+  Shape sequence{batch, length}, state{batch};
+  for (Shape* shape : {&sequence, &state}) {
+    if (options.heads > 0) shape->append(options.heads);
+    shape->append(channels);
+    if (options.trailing > 0) shape->append(options.trailing);
+  }
+  const std::int64_t all = state.elements() / std::max<std::int64_t>(batch, 1);
+  const Shape decay = options.heads > 0 ? Shape{batch, length, options.heads}
+                      : options.varying ? sequence
+                                        : Shape{channels};
   Case c;
   c.op = "scan";
   const bool has_final = options.final_state && options.final_cotangent;
-  c.name = "scan/" + size_name({{"B", batch}, {"L", length}, {"C", channels}}) + "/" +
-           (options.varying ? "varying" : "constant") + (options.h0 ? ",h0" : "") +
+  c.name = "scan/" + size_name({{"B", batch}, {"L", length}, {"C", channels}}) + "/" + decay_name(options) +
+           (options.heads > 0 ? " H" + std::to_string(options.heads) + " N" + std::to_string(options.trailing)
+                              : "") +
+           (options.reversed ? ",reversed" : "") + (options.start ? ",start" : "") +
+           (options.minus_one ? ",less one" : "") + (options.h0 ? ",h0" : "") +
            (options.final_state ? ",final" : "") + (options.h_cotangent ? "" : ",no d_h") +
            (options.final_state && !options.final_cotangent ? ",no d_final" : "") + "," + regime.name + "," +
            name(options.layout);
-  c.options = {{"decay", options.varying ? "varying" : "constant"},
+  c.options = {{"decay", decay_name(options)},
+               {"direction", options.reversed ? "reversed" : "forward"},
+               {"minus_one", options.minus_one ? "yes" : "no"},
                {"h0", options.h0 ? "present" : "absent"},
+               {"start", options.start ? "present" : "absent"},
                {"final_state", options.final_state ? "present" : "absent"}};
   // With one step and nothing before it, no decay is used.
   const bool unused_decay = length == 1 && !options.h0;
@@ -114,12 +163,12 @@ Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, c
   const double step = options.varying ? 1 : 1 / static_cast<double>(length);
   c.inputs = {
       {.name = "a",
-       .shape = options.varying ? sequence : Shape{channels},
-       .fill = regime.a,
+       .shape = decay,
+       .fill = options.minus_one ? less_one(regime.a) : regime.a,
        .gradient = true,
        .zero_gradient = unused_decay,
-       .items = options.varying,
-       .strided = options.varying,
+       .items = decay.rank() == 3,
+       .strided = decay.rank() == 3,
        .step = step},
       {.name = "b",
        .shape = sequence,
@@ -134,6 +183,11 @@ Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, c
        .present = options.h0,
        .gradient = true,
        .zero_gradient = regime.zero,
+       .items = true},
+      {.name = "start",
+       .shape = {batch, length},
+       .fill = some_starts,
+       .present = options.start,
        .items = true},
   };
   c.outputs = {
@@ -151,11 +205,12 @@ Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, c
        .items = true,
        .budget = kForwardBudget},
   };
-  c.forward = forward;
-  c.backward = backward;
+  c.forward = [options](const Call& call) { return forward(options, call); };
+  c.backward = [options](const Call& call) { return backward(options, call); };
   c.layout = options.layout;
-  c.check = [sequence](const std::vector<Values>& outputs, const std::vector<Values>&) {
-    return final_is_not_last(outputs, sequence);
+  c.check = [batch, length, all, reversed = options.reversed](const std::vector<Values>& outputs,
+                                                              const std::vector<Values>&) {
+    return final_is_not_last(outputs, {batch, length, all}, reversed);
   };
   c.finite_differences = regime.differences;
   const auto elements = static_cast<double>(sequence.elements());
@@ -214,6 +269,45 @@ std::vector<Case> scan_cases() {
     for (const Regime& regime : regimes()) add(scan_case(2, 40, 3, regime, {varying, true, true}), false);
   }
   for (const double decay : {0.5, 0.999, -0.75}) add(closed_form_case(decay), false);
+
+  // Every pair of what the forms can do, with lengths on both sides of each change of grid.
+  const std::vector<std::int64_t> turns = {2, 7, 64, 65, 300, 1030};
+  for (const PairwiseRow& row : pairwise({3, 2, 2, 2, 2, 2, 3, 6})) {
+    Options options;
+    options.varying = row[0] == 1;
+    options.heads = row[0] == 2 ? 3 : 0;
+    options.reversed = row[1] == 1;
+    options.minus_one = row[2] == 1;
+    options.h0 = row[3] == 0;
+    options.start = row[4] == 1;
+    options.final_state = row[5] == 0;
+    options.layout = layouts[static_cast<std::size_t>(row[6])];
+    const std::int64_t length = turns[static_cast<std::size_t>(row[7])];
+    add(scan_case(2, length, row[0] == 2 && length % 2 == 0 ? 11 : 5, stable, options), length <= 65);
+  }
+  // Heads of one tile, of several, with two trailing dimensions; parts of time that run side by side.
+  for (const std::int64_t length : {5, 80}) {
+    for (const std::int64_t width : {1, 4, 70}) {
+      Options options;
+      options.start = width == 4;
+      options.reversed = width == 70;
+      options.heads = 2;
+      add(scan_case(2, length, width, stable, options), length == 5);
+      options.trailing = 3;
+      options.layout = Layout::strided;
+      add(scan_case(2, length, width, stable, options), length == 5);
+    }
+  }
+  for (const bool start : {false, true})
+    for (const int form : {0, 1, 2}) {
+      Options options;
+      options.varying = form == 1;
+      options.heads = form == 2 ? 2 : 0;
+      options.start = start;
+      options.reversed = form == 1;
+      options.minus_one = form == 0;
+      add(scan_case(form == 0 ? 2 : 1, 4097 + 2048 * form, 1, stable, options), false);
+    }
   add(scan_case(1, 5000, 2, stable, {true, true, true}), false);
   add(scan_case(1, 5000, 2, stable, {false, true, true}), false);
 

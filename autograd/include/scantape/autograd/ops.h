@@ -2,6 +2,7 @@
 
 #include "scantape/autograd/variable.h"
 #include "scantape/discretize.h"
+#include "scantape/scan.h"
 #include "scantape/state_output.h"
 
 /// The differentiable ops on variables. Shapes, dtypes, limits and errors are those of the op's contract in
@@ -54,7 +55,12 @@ Discretized discretize(const Variable& dt, const Variable& A, const Variable& B,
 struct Scanned {
   Variable h, final_state;
 };
-Scanned scan(const Variable& a, const Variable& b, const Variable& h0 = {});
+struct ScanOptions {
+  Tensor start;  ///< a constant: flags have no gradient
+  ScanDirection direction = ScanDirection::forward;
+  bool minus_one = false;
+};
+Scanned scan(const Variable& a, const Variable& b, const Variable& h0 = {}, const ScanOptions& options = {});
 
 /// residual + act(z + D u): what a state space layer adds to its input.
 Variable state_output(const Variable& z, const Variable& u, const Variable& D, const Variable& residual,
