@@ -298,6 +298,8 @@ std::vector<Case> scan_cases() {
       add(scan_case(2, length, width, stable, options), length == 5);
     }
   }
+  // More parts than one thread takes, with decays that reach from part to part.
+  add(scan_case(1, 14400, 1, {.name = "slow", .a = uniform(0.9995, 1)}, {true, true, true}), false);
   for (const bool start : {false, true})
     for (const int form : {0, 1, 2}) {
       Options options;
