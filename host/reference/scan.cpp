@@ -116,7 +116,7 @@ void backward_item(const ScanBackward& args, std::int64_t item, T* carry, double
       T* g = carry + part * size.width;
       if (const T* from = d_h[row * size.parts + part]; from != nullptr)
         for (std::int64_t c = 0; c < size.width; ++c) g[c] += from[c];
-      d_b.write(row * size.parts + part, size.width, [&](std::int64_t c) { return g[c]; });
+      d_b.write(row * size.parts + part, 0, size.width, [&](std::int64_t c) { return g[c]; });
       const T* previous = cut        ? nullptr
                           : step > 0 ? h[order.row(item, step - 1) * size.parts + part]
                                      : h0[item * size.parts + part];
@@ -134,7 +134,7 @@ void backward_item(const ScanBackward& args, std::int64_t item, T* carry, double
           head_sum = 0;
         }
       } else {
-        d_a.write(row, size.width,
+        d_a.write(row, 0, size.width,
                   [&](std::int64_t c) { return previous != nullptr ? g[c] * previous[c] : T(0); });
       }
       if (cut)
@@ -160,7 +160,7 @@ void backward(const ScanBackward& args) {
       std::copy_n(args.d_final_state.as<T>() + item * channels, channels, carry);
     backward_item(args, item, carry, sums_a ? sums.data() + item * channels : nullptr);
     for (std::int64_t part = 0; part < size.parts; ++part)
-      d_h0.write(item * size.parts + part, size.width,
+      d_h0.write(item * size.parts + part, 0, size.width,
                  [&](std::int64_t c) { return carry[part * size.width + c]; });
   }
   if (!sums_a) return;
