@@ -106,6 +106,10 @@ struct Direction {
   Status (*reference)(const Args&) noexcept;
   std::int64_t (*workspace)(const Args&) noexcept;
 };
+// What C++20 deduces by itself; clang does from version 17 on.
+template <class Args>
+Direction(Status (*)(const Args&, Stream) noexcept, Status (*)(const Args&) noexcept,
+          std::int64_t (*)(const Args&) noexcept) -> Direction<Args>;
 
 #define SCANTAPE_DIRECTION(function)                                                        \
   ::scantape::cases::Direction {                                                            \
