@@ -125,7 +125,7 @@ OpInfo discretize() {
 
 OpInfo scan() {
   return {.name = "scan",
-          .inputs = {with_gradient("a", "[C], [B, L, C] or [B, L, H]"),
+          .inputs = {with_gradient("a", "[C], [C, C], [B, L, C] or [B, L, H]"),
                      with_gradient("b", "[B, L, C], [B, L, H, P] or [B, L, H, P, N]"),
                      {.name = "h0",
                       .shape = "as b without L",
@@ -133,9 +133,8 @@ OpInfo scan() {
                       .gradient = true,
                       .gradient_when_absent = true},
                      {.name = "start", .shape = "[B, L]", .optional = true}},
-          .outputs = {with_gradient("h", "as b"),
-                      optional_with_gradient("final_state", "as b without L")},
-          .options = {{"decay", {"constant", "varying", "per head"}},
+          .outputs = {with_gradient("h", "as b"), optional_with_gradient("final_state", "as b without L")},
+          .options = {{"decay", {"constant", "varying", "per head", "dense"}},
                       {"direction", {"forward", "reversed"}},
                       {"minus_one", {"no", "yes"}},
                       given("h0"),
@@ -143,7 +142,7 @@ OpInfo scan() {
                       given("final_state")},
           .numbers = {},
           .dtypes = both_types(),
-          .limits = {"L >= 1"}};
+          .limits = {"L >= 1", "dense on cuda: C <= " + std::to_string(kMostDenseStatesOnCuda)}};
 }
 
 OpInfo state_output() {

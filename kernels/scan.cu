@@ -23,6 +23,8 @@
 //   per head  over the tile of a block, which never crosses heads, by shuffles; where a head has several tiles
 //             their sums go through the workspace
 //
+// A decay that is one matrix is walked otherwise: scan_dense.cuh.
+//
 // Variants: with and without starts, f32 and f64, and those of common/scan.cuh.
 //
 // Bytes: forward reads b (and a where it varies), writes h: 2 n or 3 n elements. Backward reads d_h and h
@@ -35,6 +37,7 @@
 #include "common/reduce.cuh"
 #include "common/scan.cuh"
 #include "common/timed.cuh"
+#include "scan_dense.cuh"
 
 namespace scantape::cuda {
 namespace {
@@ -365,23 +368,23 @@ Status backward(const ScanBackward& args, Room& room, bool run, Stream stream) {
   return Status();
 }
 
-/// Calls body(T{}, whether there are starts) for the arguments' type.
-template <class Body>
-Status dispatch(DType dtype, const ConstView& start, Body&& body) {
-  return dispatch_dtype(dtype, "scan: no CUDA kernel for this dtype", [&](auto zero) {
-    return start.present ? body(zero, std::true_type{}) : body(zero, std::false_type{});
-  });
-}
+constexpr const char* kNoDtype = "scan: no CUDA kernel for this dtype";
 
 Status forward(const ScanForward& args, Room& room, bool run, Stream stream) {
-  return dispatch(args.b.dtype, args.start, [&](auto zero, auto starts) {
-    return forward<decltype(zero), starts.value>(args, room, run, stream);
+  return dispatch_dtype(args.b.dtype, kNoDtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (dense_scan::is_dense(args)) return dense_scan::forward<T>(args, room, run, stream);
+    return args.start.present ? forward<T, true>(args, room, run, stream)
+                              : forward<T, false>(args, room, run, stream);
   });
 }
 
 Status backward(const ScanBackward& args, Room& room, bool run, Stream stream) {
-  return dispatch(args.h.dtype, args.start, [&](auto zero, auto starts) {
-    return backward<decltype(zero), starts.value>(args, room, run, stream);
+  return dispatch_dtype(args.h.dtype, kNoDtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (dense_scan::is_dense(args)) return dense_scan::backward<T>(args, room, run, stream);
+    return args.start.present ? backward<T, true>(args, room, run, stream)
+                              : backward<T, false>(args, room, run, stream);
   });
 }
 

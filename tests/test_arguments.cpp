@@ -670,23 +670,24 @@ TEST(DenseLimits, SpectralRadiusOnCuda) {
   EXPECT_EQ(spectral_radius_workspace(args), 0);
 }
 
-class ScanArguments : public testing::TestWithParam<std::tuple<DType, bool>> {
+class ScanArguments : public testing::TestWithParam<std::tuple<DType, const char*>> {
  protected:
   DType dtype() const { return std::get<0>(GetParam()); }
-  bool varying() const { return std::get<1>(GetParam()); }
-  Shape decay() const { return varying() ? Shape{2, 3, 4} : Shape{4}; }
+  bool is(const char* form) const { return std::string(std::get<1>(GetParam())) == form; }
+  Shape decay() const { return is("varying") ? Shape{2, 3, 4} : is("dense") ? Shape{4, 4} : Shape{4}; }
+  bool rows() const { return !is("dense"); }
 };
 
 INSTANTIATE_TEST_SUITE_P(AllDtypesAndForms, ScanArguments,
-                         testing::Combine(testing::Values(DType::f32, DType::f64), testing::Bool()),
-                         [](const testing::TestParamInfo<std::tuple<DType, bool>>& info) {
-                           return std::string(name(std::get<0>(info.param))) +
-                                  (std::get<1>(info.param) ? "_varying" : "_constant");
+                         testing::Combine(testing::Values(DType::f32, DType::f64),
+                                          testing::Values("constant", "varying", "dense")),
+                         [](const testing::TestParamInfo<std::tuple<DType, const char*>>& info) {
+                           return std::string(name(std::get<0>(info.param))) + "_" + std::get<1>(info.param);
                          });
 
 TEST_P(ScanArguments, Forward) {
   Call<ScanForward> call("scan", scan_forward, dtype());
-  call.input("a", call.args.a, decay()).strided = true;
+  call.input("a", call.args.a, decay()).strided = rows();
   call.input("b", call.args.b, {2, 3, 4}).strided = true;
   call.input("h0", call.args.h0, {2, 4}).optional = true;
   call.input("start", call.args.start, {2, 3}).optional = true;
@@ -699,7 +700,7 @@ TEST_P(ScanArguments, Forward) {
 
 TEST_P(ScanArguments, Backward) {
   Call<ScanBackward> call("scan_backward", scan_backward, dtype());
-  call.input("a", call.args.a, decay()).strided = true;
+  call.input("a", call.args.a, decay()).strided = rows();
   call.output("h", call.args.h, {2, 3, 4}).strided = true;
   call.slot("h").written = false;
   call.input("h0", call.args.h0, {2, 4}).optional = true;
@@ -707,7 +708,7 @@ TEST_P(ScanArguments, Backward) {
   Slot& d_h = call.input("d_h", call.args.d_h, {2, 3, 4});
   d_h.optional = d_h.strided = true;
   call.input("d_final_state", call.args.d_final_state, {2, 4}).optional = true;
-  call.gradient("d_a", call.args.d_a, decay()).strided = true;
+  call.gradient("d_a", call.args.d_a, decay()).strided = rows();
   call.gradient("d_b", call.args.d_b, {2, 3, 4}).strided = true;
   call.gradient("d_h0", call.args.d_h0, {2, 4});
   call.check_everything();
@@ -747,6 +748,23 @@ TEST_P(ScanArguments, NoSteps) {
   args.b = ConstView(memory, dtype(), kCpu, {2, 0, 4});
   args.h = View(memory, dtype(), kCpu, {2, 0, 4});
   EXPECT_EQ(scan_forward(args).message(), "scan: b has shape [2, 0, 4], wants [B, L, C] with L above 0");
+}
+
+TEST(DenseLimits, ScanOnCuda) {
+  constexpr std::int64_t n = kMostDenseStatesOnCuda + 1;
+  static double memory[n * n + 2 * n] = {};  // never looked at
+  const auto row = [](double* data) { return View(data, DType::f64, kCuda, {1, 1, n}); };
+  ScanBackward args;
+  args.a = ConstView(memory, DType::f64, kCuda, {n, n});
+  args.b = row(memory + n * n);
+  args.h = row(memory + n * n + n);
+  const std::string words = ": a has shape [65, 65], on cuda a dense one has at most 64 states";
+  EXPECT_EQ(scan_forward(args).code(), Code::unsupported);
+  EXPECT_EQ(scan_forward(args).message(), "scan" + words);
+  EXPECT_EQ(scan_forward_workspace(args), 0);
+  EXPECT_EQ(scan_backward(args).code(), Code::unsupported);
+  EXPECT_EQ(scan_backward(args).message(), "scan_backward" + words);
+  EXPECT_EQ(scan_backward_workspace(args), 0);
 }
 
 template <class Args>

@@ -173,16 +173,146 @@ void backward(const ScanBackward& args) {
   }
 }
 
+// The decay as one matrix, a [N, N]: h_t = a h_{t-1} + v_t. Products in double, each state rounded once.
+
+bool is_dense(const ScanForward& args) noexcept {
+  return args.a.rank() == 2;
+}
+
+bool dense_worth_threads(const Sizes& size) noexcept {
+  return reference::worth_threads(size.batch * size.length * size.width * size.width);
+}
+
+/// sums += sum over k of x[k] times row k of `rows` [n, n].
+template <class T, class X>
+void add_weighted_rows(std::int64_t n, const T* rows, const X* x, double* sums) noexcept {
+  for (std::int64_t k = 0; k < n; ++k) {
+    const double weight = x[k];
+    const T* row = rows + k * n;
+#pragma omp simd
+    for (std::int64_t i = 0; i < n; ++i) sums[i] += weight * row[i];
+  }
+}
+
+/// The transpose of a, so that a's columns are rows.
+template <class T>
+std::vector<T> columns_of(const ConstView& a) {
+  const std::int64_t n = a.shape[0];
+  const T* rows = a.as<T>();
+  std::vector<T> columns(static_cast<std::size_t>(n * n));
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t k = 0; k < n; ++k) columns[static_cast<std::size_t>(k * n + i)] = rows[i * n + k];
+  return columns;
+}
+
+/// `state` [n] is scratch.
+template <class T>
+void dense_forward_item(const ScanForward& args, std::int64_t item, const T* columns,
+                        double* state) noexcept {
+  const Sizes size(args.b);
+  const std::int64_t n = size.width;
+  const Order order{size.length, args.direction == ScanDirection::reversed};
+  const Starts<T> start(args.start);
+  const RowsOf<const T> v(args.b), h0(args.h0);
+  const RowsOf<T> h(args.h), final_state(args.final_state);
+  for (std::int64_t step = 0; step < size.length; ++step) {
+    const std::int64_t row = order.row(item, step);
+    const T* previous = start.at(row) ? nullptr : step > 0 ? h[order.row(item, step - 1)] : h0[item];
+    std::copy_n(v[row], n, state);
+    if (previous != nullptr) {
+      add_weighted_rows(n, columns, previous, state);
+      for (std::int64_t i = 0; args.minus_one && i < n; ++i) state[i] += previous[i];
+    }
+    for (std::int64_t i = 0; i < n; ++i) h[row][i] = static_cast<T>(state[i]);
+  }
+  if (final_state) std::copy_n(h[order.row(item, size.length - 1)], n, final_state[item]);
+}
+
+template <class T>
+void dense_forward(const ScanForward& args) {
+  const Sizes size(args.b);
+  const std::vector<T> columns = columns_of<T>(args.a);
+  std::vector<double> states(static_cast<std::size_t>(size.batch * size.width));
+#pragma omp parallel for schedule(static) if (dense_worth_threads(size))
+  for (std::int64_t item = 0; item < size.batch; ++item)
+    dense_forward_item(args, item, columns.data(), states.data() + item * size.width);
+}
+
+/// What one sequence's backward walk needs of its own: g [n] and what a step hands back [n]. `d_a` [n, n] takes the
+/// sum of g_t h_{t-1}^T; null where it is not wanted.
+struct DenseScratch {
+  double *g, *carried, *d_a;
+};
+
+template <class T>
+void dense_backward_item(const ScanBackward& args, std::int64_t item, const DenseScratch& scratch) noexcept {
+  const Sizes size(args.h);
+  const std::int64_t n = size.width;
+  const Order order{size.length, args.direction == ScanDirection::reversed};
+  const Starts<T> start(args.start);
+  const T* a = args.a.as<T>();
+  const RowsOf<const T> h(args.h), h0(args.h0), d_h(args.d_h), d_final_state(args.d_final_state);
+  const Target<T> d_b(args.d_b), d_h0(args.d_h0);
+  if (d_final_state) std::copy_n(d_final_state[item], n, scratch.carried);
+  for (std::int64_t step = size.length - 1; step >= 0; --step) {
+    const std::int64_t row = order.row(item, step);
+    const T* from = d_h[row];
+    for (std::int64_t i = 0; i < n; ++i)
+      scratch.g[i] = static_cast<T>(scratch.carried[i] + (from != nullptr ? from[i] : T(0)));
+    d_b.write(row, n, [&](std::int64_t i) { return static_cast<T>(scratch.g[i]); });
+    const T* previous = start.at(row) ? nullptr : step > 0 ? h[order.row(item, step - 1)] : h0[item];
+    for (std::int64_t i = 0; scratch.d_a != nullptr && previous != nullptr && i < n; ++i) {
+      double* sums = scratch.d_a + i * n;
+#pragma omp simd
+      for (std::int64_t k = 0; k < n; ++k) sums[k] += scratch.g[i] * previous[k];
+    }
+    std::fill_n(scratch.carried, n, 0.0);
+    if (start.at(row)) continue;
+    add_weighted_rows(n, a, scratch.g, scratch.carried);
+    for (std::int64_t k = 0; args.minus_one && k < n; ++k) scratch.carried[k] += scratch.g[k];
+  }
+  d_h0.write(item, n, [&](std::int64_t k) { return static_cast<T>(scratch.carried[k]); });
+}
+
+template <class T>
+void dense_backward(const ScanBackward& args) {
+  const Sizes size(args.h);
+  const std::int64_t n = size.width, square = n * n;
+  std::vector<double> vectors(static_cast<std::size_t>(2 * size.batch * n)),
+      sums(static_cast<std::size_t>(args.d_a.wanted() ? size.batch * square : 0));
+#pragma omp parallel for schedule(static) if (dense_worth_threads(size))
+  for (std::int64_t item = 0; item < size.batch; ++item) {
+    double* const mine = vectors.data() + 2 * item * n;
+    dense_backward_item<T>(args, item,
+                           {mine, mine + n, args.d_a.wanted() ? sums.data() + item * square : nullptr});
+  }
+  const Target<T> d_a(args.d_a);
+  for (std::int64_t i = 0; args.d_a.wanted() && i < square; ++i) {
+    double total = 0;
+    for (std::int64_t item = 0; item < size.batch; ++item)
+      total += sums[static_cast<std::size_t>(item * square + i)];
+    d_a.write_one(i, static_cast<T>(total));
+  }
+}
+
 }  // namespace
 
 Status scan_forward(const ScanForward& args) noexcept {
-  dispatch(args.b.dtype, [&](auto zero) { forward<decltype(zero)>(args); });
-  return {};
+  return run("scan", [&] {
+    dispatch(args.b.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      is_dense(args) ? dense_forward<T>(args) : forward<T>(args);
+    });
+  });
 }
 
 Status scan_backward(const ScanBackward& args) noexcept {
-  return run("scan_backward",
-             [&] { dispatch(args.h.dtype, [&](auto zero) { backward<decltype(zero)>(args); }); });
+  return run("scan_backward", [&] {
+    dispatch(args.h.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      is_dense(args) ? dense_backward<T>(args) : backward<T>(args);
+    });
+  });
 }
 
 }  // namespace scantape::reference

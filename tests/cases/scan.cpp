@@ -5,6 +5,7 @@
 
 #include "case.h"
 #include "pairwise.h"
+#include "scantape/discretize.h"
 
 namespace scantape::cases {
 namespace {
@@ -27,10 +28,11 @@ struct Options {
   bool start = false, reversed = false, minus_one = false;
   std::int64_t heads = 0;     // 0: no decay is shared
   std::int64_t trailing = 0;  // with heads: C is split once more, [B, L, H, P, N]
+  bool dense = false;         // one matrix
 };
 
 std::string decay_name(const Options& options) {
-  return options.heads > 0 ? "per head" : options.varying ? "varying" : "constant";
+  return options.dense ? "dense" : options.heads > 0 ? "per head" : options.varying ? "varying" : "constant";
 }
 
 /// About one step in four starts a sequence; flags are any number but 0. At the ends of time the first item has
@@ -46,13 +48,36 @@ Values some_starts(Rng& rng, const Shape& shape) {
   return values;
 }
 
-/// The same decays, given by their distance to one.
+/// The same decays, given by their distance to one (a matrix: to the identity).
 Fill less_one(const Fill& fill) {
   return [fill](Rng& rng, const Shape& shape) {
     Values values = fill(rng, shape);
-    for (double& value : values) value -= 1;
+    const std::size_t step = shape.rank() == 2 ? static_cast<std::size_t>(shape[1]) + 1 : 1;
+    for (std::size_t i = 0; i < values.size(); i += step) values[i] -= 1;
     return values;
   };
+}
+
+/// Elements of `diagonal`, and beside it elements of `others` over sqrt(N): what these add to an eigenvalue does not
+/// depend on N. Nothing is symmetric.
+Fill matrix(const Fill& diagonal, const Fill& others) {
+  return [diagonal, others](Rng& rng, const Shape& shape) {
+    Values values = others(rng, shape);
+    const std::int64_t n = shape[0];
+    for (double& value : values) value /= std::sqrt(static_cast<double>(n));
+    const Values on = diagonal(rng, {n});
+    for (std::int64_t i = 0; i < n; ++i)
+      values[static_cast<std::size_t>(i * n + i)] = on[static_cast<std::size_t>(i)];
+    return values;
+  };
+}
+
+/// Each state takes the place of the one before it: nothing decays, and nothing is symmetric.
+Values rotation(Rng&, const Shape& shape) {
+  const std::int64_t n = shape[0];
+  Values values(static_cast<std::size_t>(n * n), 0.0);
+  for (std::int64_t i = 0; i < n; ++i) values[static_cast<std::size_t>(i * n + (i + 1) % n)] = 1;
+  return values;
 }
 
 /// 0.9 to 1 with the sign of (-1)^t; a constant one is negative.
@@ -80,6 +105,19 @@ const std::vector<Regime>& regimes() {
        .a = log_uniform(1e-40, 1e-39),
        .b = log_uniform(1e-39, 1e-38),
        .differences = false},
+  };
+  return list;
+}
+
+const std::vector<Regime>& dense_regimes() {
+  static const std::vector<Regime> list = {
+      {.name = "stable", .a = matrix(uniform(0.3, 0.7), uniform(-0.5, 0.5))},
+      {.name = "zero", .a = constant(0), .zero = true},
+      {.name = "identity", .a = matrix(constant(1), constant(0))},
+      {.name = "near the identity", .a = matrix(uniform(0.999, 1), uniform(-1e-3, 1e-3))},
+      {.name = "above one", .a = matrix(uniform(1, 1.01), uniform(-0.01, 0.01))},
+      {.name = "rotation", .a = rotation},
+      {.name = "any sign", .a = matrix(uniform(-0.8, 0.8), uniform(-0.3, 0.3))},
   };
   return list;
 }
@@ -137,9 +175,10 @@ Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, c
     if (options.trailing > 0) shape->append(options.trailing);
   }
   const std::int64_t all = state.elements() / std::max<std::int64_t>(batch, 1);
-  const Shape decay = options.heads > 0 ? Shape{batch, length, options.heads}
-                      : options.varying ? sequence
-                                        : Shape{channels};
+  const Shape decay = options.dense       ? Shape{channels, channels}
+                      : options.heads > 0 ? Shape{batch, length, options.heads}
+                      : options.varying   ? sequence
+                                          : Shape{channels};
   Case c;
   c.op = "scan";
   const bool has_final = options.final_state && options.final_cotangent;
@@ -160,7 +199,7 @@ Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, c
   // With one step and nothing before it, no decay is used.
   const bool unused_decay = length == 1 && !options.h0;
   // h is a polynomial of degree L in a constant decay: it bends on a scale of 1/L.
-  const double step = options.varying ? 1 : 1 / static_cast<double>(length);
+  const double step = decay.rank() == 3 ? 1 : 1 / static_cast<double>(length);
   c.inputs = {
       {.name = "a",
        .shape = decay,
@@ -213,9 +252,10 @@ Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, c
     return final_is_not_last(outputs, {batch, length, all}, reversed);
   };
   c.finite_differences = regime.differences;
-  const auto elements = static_cast<double>(sequence.elements());
-  c.forward_operations = 2 * elements;
-  c.backward_operations = 4 * elements;
+  c.cpu_only = options.dense && channels > kMostDenseStatesOnCuda;
+  const auto terms = static_cast<double>(sequence.elements() * (options.dense ? channels : 1));
+  c.forward_operations = 2 * terms;
+  c.backward_operations = 4 * terms;
   return c;
 }
 
@@ -238,6 +278,54 @@ Case closed_form_case(double decay) {
   };
   c.inputs[0].fill = constant(static_cast<double>(static_cast<float>(decay)));
   return c;
+}
+
+/// The decay as one matrix: both widths of the kernels, lengths on both sides of what they stage and of their parts.
+void add_dense_cases(std::vector<Case>& cases) {
+  const Regime& stable = dense_regimes()[0];
+  const std::vector<Layout> layouts = {Layout::dense, Layout::strided, Layout::misaligned};
+  const auto add = [&](std::int64_t batch, std::int64_t length, std::int64_t n, const Regime& regime,
+                       Options options, bool properties) {
+    options.dense = true;
+    cases.push_back(scan_case(batch, length, n, regime, options));
+    cases.back().properties = properties;
+  };
+  for (const bool h0 : {true, false})
+    for (const bool final_state : {true, false})
+      add(3, 9, 5, stable, {.h0 = h0, .final_state = final_state}, true);
+  add(2, 6, 4, stable, {.h_cotangent = false}, true);
+  add(2, 6, 4, stable, {.final_cotangent = false}, true);
+  add(2, 5, 64, stable, {.start = true}, true);
+  add(2, 20, 65, stable, {}, false);
+  add(1, 530, 33, stable, {.start = true, .reversed = true}, false);
+  add(4, 2050, 2, dense_regimes()[3], {.minus_one = true}, false);
+  add(0, 5, 3, stable, {}, false);
+  cases.back().finite_differences = false;
+  cases.back().inputs[0].zero_gradient = true;
+  for (const Regime& regime : dense_regimes()) add(2, 40, 3, regime, {}, false);
+
+  const std::vector<std::int64_t> states = {1, 16, 17, 64, 100}, turns = {1, 2, 16, 17, 70, 513, 1030};
+  const auto at = [](int index) { return static_cast<std::size_t>(index); };
+  const auto affordable = [&](const PairwiseRow& row) {
+    return row[8] == 0 || states[at(row[0])] * turns[at(row[1])] <= 4500;
+  };
+  for (const PairwiseRow& row : pairwise({5, 7, 2, 2, 2, 2, 2, 3, 2}, affordable)) {
+    Options options;
+    options.reversed = row[2] == 1;
+    options.minus_one = row[3] == 1;
+    options.h0 = row[4] == 0;
+    options.start = row[5] == 1;
+    options.final_state = row[6] == 0;
+    options.layout = layouts[at(row[7])];
+    const std::int64_t n = states[at(row[0])], length = turns[at(row[1])];
+    add(row[8] == 0 ? 1 : 3, length, n, stable, options, n * length <= 300);
+  }
+  add(32, 60, 16, stable, {}, false);
+  cases.back().benchmark = true;
+  for (const std::int64_t length : {256, 2048, 16384, 65536}) {
+    add(8, length, 64, stable, {}, false);
+    cases.back().benchmark = true;
+  }
 }
 
 }  // namespace
@@ -337,6 +425,7 @@ std::vector<Case> scan_cases() {
       cases.back().benchmark = true;
     }
   }
+  add_dense_cases(cases);
   return cases;
 }
 

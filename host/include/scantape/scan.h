@@ -14,6 +14,8 @@ const char* name(ScanDirection direction) noexcept;  // "forward"
 ///
 /// Shapes   a says which form it is:
 ///            constant  a [C],           b, h [B, L, C]
+///            dense     a [C, C],        b, h [B, L, C]: h_t = a h_{t-1} + b_t with the product of matrix and vector;
+///                      on cuda C <= 64
 ///            varying   a [B, L, C],     b, h [B, L, C]
 ///            per head  a [B, L, H],     b, h [B, L, H, P] or [B, L, H, P, N]: what follows H shares one decay
 ///          h0, final_state: as b without L. start [B, L]. h0 (absent: zeros), start and final_state are optional. L >= 1.
@@ -21,18 +23,20 @@ const char* name(ScanDirection direction) noexcept;  // "forward"
 /// Starts   where start_t is not 0 a new sequence begins: h_t = b_t. a_t is ignored there, and so is the state
 ///          before: selected away, not multiplied by zero, so that NaN and infinity end with their sequence. Packed
 ///          sequences are one row of b. Reversed, a flag at t cuts between t + 1 and t.
-/// minus_one  a holds a_t - 1, as discretize's F does: decays near 1 keep the digits that a itself,
+/// minus_one  a holds a_t - 1 (dense: a - I), as discretize's F does: decays near 1 keep the digits that a itself,
 ///          rounded, has lost. Gradients are the same: d_a is with respect to what is given.
 /// Dtypes   f32 or f64, all equal.
 /// Accuracy the monoid (a2, b2) o (a1, b1) = (a2 a1, a2 b1 + b2); never a division by a. CPU: step by step, each
 ///          rounded once. CUDA: chunks of time per thread, joined by a scan over chunks, products of decays kept in
-///          twice the precision; beyond 4,096 steps parts of time run side by side. Such a product may overflow where
-///          the step by step form does not.
+///          twice the precision; beyond 4,096 steps parts of time run side by side. Dense: step by step, beyond
+///          512 steps in parts of 128 side by side, joined by the 128th power of a. Such products may overflow where the
+///          step by step form does not.
 /// Memory   [B, L, ...] tensors may have strided rows; the rest is contiguous. Outputs overlap nothing. CUDA: workspace
-///          by scan_forward_workspace: none up to L = 4,096, then a few numbers per part of time.
+///          by scan_forward_workspace: none up to L = 4,096 (dense: 512), then a few numbers per channel and part.
 /// Async    enqueues on `stream`; does not synchronise or allocate; a sequence's bits depend on that sequence alone.
 ///          Reentrant.
-/// Errors   invalid_argument (shape, dtype, device, layout, overlap, L = 0, unknown direction), cuda.
+/// Errors   invalid_argument (shape, dtype, device, layout, overlap, L = 0, unknown direction), unsupported (dense on
+///          cuda with more states), cuda.
 /// Source   Blelloch 1990, "Prefix sums and their applications"; Martin, Cundy 2018, arXiv:1709.04057.
 /// Example
 ///   const Tensor a = Tensor::full({1}, 0.5, DType::f64);
@@ -57,12 +61,13 @@ struct ScanForward {
 /// and nothing at all where it does not,
 ///   g_t = d_h_t + [start_{t+1} = 0] a_{t+1} g_{t+1},  g_L = d_h_L + d_final_state;
 ///   d_b_t = g_t;  d_a_t = [start_t = 0] g_t h_{t-1};  d_h0 = [start_1 = 0] a_1 g_1.
-/// A constant a sums d_a over B and L, one per head over what follows H. Reversed: the same with t + 1 and t - 1, 1 and L exchanged.
+/// A constant a sums d_a over B and L, one per head over what follows H. Reversed: the same with t + 1 and t - 1, 1 and L
+/// exchanged. Dense: a^T in place of a before g, and d_a = sum over B and t with start_t = 0 of g_t h_{t-1}^T.
 ///
 /// Shapes   d_h as h, d_final_state as final_state: each may be absent (zero);  d_a, d_b, d_h0 as a, b, h0. d_h0 may be
 ///          asked for when h0 is absent: it is then the gradient at zero.
 /// Memory   CUDA: workspace for partial sums of d_a, by scan_backward_workspace: [B, C] where a is constant, [B, L, H]
-///          times the blocks of a head per head; beyond L = 4,096 a few numbers per part of time as well.
+///          times the blocks of a head per head, [B, parts of time, C, C] dense; and in parts of time as forward.
 /// Example
 ///   const Tensor d_final_state = Tensor::full({1, 1}, 1, DType::f64);
 ///   Tensor d_a = Tensor::empty({1}, DType::f64), d_b = Tensor::empty({1, 3, 1}, DType::f64);
