@@ -251,7 +251,7 @@ class Walker {
 };
 
 template <class T, int kColumns, bool kSums>
-static __global__ void __launch_bounds__(kLanes* kLanes* kColumns) scan_dense_walk_kernel(Walk<T> walk) {
+static __global__ void __launch_bounds__(kLanes* kLanes* kColumns, 1) scan_dense_walk_kernel(Walk<T> walk) {
   auto& cells = shared_storage<Cells<T, kColumns, kSums>>();
   Walker<T, kColumns, kSums> walker(walk, cells);
   for (std::int64_t item = blockIdx.y; item < walk.batch; item += gridDim.y)
