@@ -260,7 +260,7 @@ static __global__ void __launch_bounds__(kLanes* kLanes* kColumns, 1) scan_dense
 
 /// F <- A^kPartSteps - I. One block.
 template <class T>
-static __global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads, 1)
     scan_dense_power_kernel(int n, const T* A, bool minus_one, T* F) {
   auto& panels = shared_storage<dense::Panels<T>>();
   dense::for_each_owned(

@@ -200,6 +200,81 @@ TEST(ScanStarts, KeepNaNInItsSequence) {
         if (is_available(device)) expect_nan_stays(device, direction, lengths);
 }
 
+/// By a matrix: cut on either side of where the whole is walked in parts of time, and no cut is.
+void expect_dense_split_is_whole(Device device, double tolerance) {
+  constexpr std::int64_t kLength = 700, kChannels = 3;
+  const Shape sequence{2, kLength, kChannels};
+  Rng rng(seed());
+  const Tensor a =
+      Tensor::from({kChannels, kChannels}, uniform(-0.5, 0.5)(rng, {kChannels, kChannels}), device);
+  const Tensor b = Tensor::from(sequence, normal()(rng, sequence), device);
+  const Tensor h0 = Tensor::from({2, kChannels}, normal()(rng, {2, kChannels}), device);
+  Tensor last, carry, end;
+  const std::vector<double> whole = scanned(a, b, h0, &last);
+  for (const std::int64_t cut : {1, 128, 129, 250, 512}) {
+    const std::vector<double> early = scanned(a, b.slice(1, 0, cut).clone(), h0, &carry);
+    const std::vector<double> late = scanned(a, b.slice(1, cut, kLength).clone(), carry, &end);
+    for (std::int64_t item = 0; item < 2; ++item)
+      for (std::int64_t i = 0; i < kLength * kChannels; ++i) {
+        const std::int64_t at = i - cut * kChannels;
+        const double part = at < 0 ? early[static_cast<std::size_t>(item * cut * kChannels + i)]
+                                   : late[static_cast<std::size_t>(item * (kLength - cut) * kChannels + at)];
+        ASSERT_LE(std::abs(part - whole[static_cast<std::size_t>(item * kLength * kChannels + i)]), tolerance)
+            << "cut at " << cut << ", item " << item << ", element " << i << ", seed " << seed();
+      }
+  }
+}
+
+TEST(ScanSplit, ByAMatrixIsWhole) {
+  expect_dense_split_is_whole(kCpu, 0);
+  if (is_available(kCuda)) expect_dense_split_is_whole(kCuda, 1e-13);
+}
+
+/// Three sequences in one row of 1,200 steps, which cuda walks in parts; the middle one is spoilt.
+TEST(ScanStarts, NaNEndsWithItsSequenceByAMatrix) {
+  constexpr std::int64_t kLength = 1200, kBegin = 300, kEnd = 800;
+  const Shape sequence{1, kLength, 2};
+  for (const Device device : {kCpu, kCuda}) {
+    if (!is_available(device)) continue;
+    Rng rng(seed());
+    const Tensor a = Tensor::from({2, 2}, Values{0.6, -0.3, 0.2, 0.5}, device);
+    Values start(kLength, 0.0), b = normal()(rng, sequence), d_h = normal()(rng, sequence);
+    start[kBegin] = start[kEnd] = 1;
+    const auto run = [&] {
+      const Tensor flags = Tensor::from({1, kLength}, start, device),
+                   b_on = Tensor::from(sequence, b, device), d_h_on = Tensor::from(sequence, d_h, device);
+      Tensor h = Tensor::zeros(sequence, DType::f64, device),
+             d_b = Tensor::zeros(sequence, DType::f64, device);
+      ScanBackward args;
+      args.a = a;
+      args.b = b_on;
+      args.start = flags;
+      args.h = h.writable();
+      args.d_h = d_h_on;
+      args.d_b = {d_b.writable(), WriteMode::overwrite};
+      const ScanForward& forward = args;
+      Tensor room = Tensor::empty({scan_forward_workspace(forward) + scan_backward_workspace(args) + 1},
+                                  DType::f64, device);
+      args.workspace = {room.writable().as<void>(), room.elements() * 8};
+      require(scan_forward(forward));
+      require(scan_backward(args));
+      return std::pair(h.values<double>(), d_b.values<double>());
+    };
+    const auto clean = run();
+    for (std::size_t i = 2 * kBegin; i < 2 * kEnd; ++i) b[i] = d_h[i] = i % 3 == 0 ? HUGE_VAL : std::nan("");
+    const auto spoilt = run();
+    for (std::size_t i = 0; i < 2 * kLength; ++i) {
+      if (i >= 2 * kBegin && i < 2 * kEnd) {
+        ASSERT_FALSE(std::isfinite(spoilt.first[i]) || std::isfinite(spoilt.second[i]))
+            << "nothing was spoilt";
+      } else {
+        ASSERT_EQ(clean.first[i], spoilt.first[i]) << "h, element " << i << " on " << name(device);
+        ASSERT_EQ(clean.second[i], spoilt.second[i]) << "d_b, element " << i << " on " << name(device);
+      }
+    }
+  }
+}
+
 TEST(ScanSplit, IsWholeOnCuda) {
   if (!is_available(kCuda)) GTEST_SKIP() << "no cuda device: " << cuda_backend();
   expect_split_is_whole(kCuda, 1e-13);
