@@ -251,7 +251,7 @@ class Walker {
 };
 
 template <class T, int kColumns, bool kSums>
-static __global__ void __launch_bounds__(kLanes* kLanes* kColumns) scan_dense_walk_kernel(Walk<T> walk) {
+static __global__ void __launch_bounds__(kLanes* kLanes* kColumns, 1) scan_dense_walk_kernel(Walk<T> walk) {
   auto& cells = shared_storage<Cells<T, kColumns, kSums>>();
   Walker<T, kColumns, kSums> walker(walk, cells);
   for (std::int64_t item = blockIdx.y; item < walk.batch; item += gridDim.y)
@@ -260,7 +260,7 @@ static __global__ void __launch_bounds__(kLanes* kLanes* kColumns) scan_dense_wa
 
 /// F <- A^kPartSteps - I. One block.
 template <class T>
-static __global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads, 1)
     scan_dense_power_kernel(int n, const T* A, bool minus_one, T* F) {
   auto& panels = shared_storage<dense::Panels<T>>();
   dense::for_each_owned(

@@ -14,6 +14,7 @@
 
 #if SCANTAPE_EMULATED
 #include "common/store.cuh"
+#include "common/timed.cuh"
 #endif
 
 namespace scantape {
@@ -167,7 +168,84 @@ TEST_F(FarRowsTest, Scan) {
   });
 }
 
+TEST_F(FarRowsTest, ScanOfVaryingDecaysBothWays) {
+  const Tensor values = Tensor::from({1, kRows, kColumns}, numbers(kCount, 0.3F));
+  expect_equal({1, kRows, kColumns}, [&](const ConstView& a, const View& h) {
+    ScanForward args;
+    args.a = a;
+    args.b = values;
+    args.h = h;
+    return scan_forward(args);
+  });
+  for (const bool to_decays : {true, false})
+    expect_equal({1, kRows, kColumns}, [&](const ConstView& h, const View& target) {
+      ScanBackward args;
+      args.a = values;
+      static_cast<ConstView&>(args.h) = h;
+      args.d_h = h;
+      (to_decays ? args.d_a : args.d_b) = {target, WriteMode::overwrite};
+      return scan_backward(args);
+    });
+}
+
+TEST_F(FarRowsTest, ScanByAMatrixBothWays) {
+  const Tensor a = Tensor::from({kColumns, kColumns}, numbers(kColumns * kColumns, -0.3F));
+  expect_equal({1, kRows, kColumns}, [&](const ConstView& b, const View& h) {
+    ScanForward args;
+    args.a = a;
+    args.b = b;
+    args.h = h;
+    return scan_forward(args);
+  });
+  Tensor d_a = Tensor::zeros({kColumns, kColumns}, DType::f32);
+  std::vector<std::vector<float>> sums;
+  expect_equal({1, kRows, kColumns}, [&](const ConstView& h, const View& d_b) {
+    ScanBackward args;
+    args.a = a;
+    static_cast<ConstView&>(args.h) = h;
+    args.d_h = h;
+    args.d_a = {d_a.writable(), WriteMode::overwrite};
+    args.d_b = {d_b, WriteMode::overwrite};
+    const Status status = scan_backward(args);
+    sums.push_back(d_a.values<float>());
+    return status;
+  });
+  ASSERT_EQ(sums.size(), 2u);
+  EXPECT_EQ(sums[0], sums[1]);
+}
+
+TEST_F(FarRowsTest, ScanPerHeadBothWays) {
+  const Tensor a = Tensor::from({1, kRows, 1}, numbers(kRows, 0.4F));
+  expect_equal({1, kRows, 1, kColumns}, [&](const ConstView& b, const View& h) {
+    ScanForward args;
+    args.a = a;
+    args.b = b;
+    args.h = h;
+    return scan_forward(args);
+  });
+  expect_equal({1, kRows, 1, kColumns}, [&](const ConstView& h, const View& d_b) {
+    ScanBackward args;
+    args.a = a;
+    static_cast<ConstView&>(args.h) = h;
+    args.d_h = h;
+    args.d_b = {d_b, WriteMode::overwrite};
+    return scan_backward(args);
+  });
+}
+
 #if SCANTAPE_EMULATED
+/// Scans reach their channels through tracks.
+TEST_F(FarRowsTest, TracksOfKernels) {
+  for (const Shape& shape : {Shape{1, kRows, kColumns}, Shape{1, kRows, 1, kColumns}}) {
+    y_.fill(std::vector<float>(kCount, 0.0F));
+    const auto from = cuda::timed<float>(x_.view(shape)), to = cuda::timed<float>(y_.view(shape), true);
+    for (std::int64_t column = 0; column < kColumns; ++column)
+      for (std::int64_t row = 0; row < kRows; ++row)
+        to.channel(column).put(row, from.channel(column).at(row));
+    EXPECT_EQ(y_.values(), input_);
+  }
+}
+
 /// Kernels reach strided rows through these two; the emulator's memory is too small for far ones, but their arithmetic
 /// is the same in a host's hands.
 TEST_F(FarRowsTest, SourcesAndTargetsOfKernels) {

@@ -300,24 +300,37 @@ TEST(Fixtures, SpectralRadius) {
   });
 }
 
+void scan_follows(Fixture& f, ScanDirection direction, bool minus_one) {
+  const Tensor a = f.input("a"), b = f.input("b"), h0 = f.input("h0"), start = f.input("start");
+  const Tensor d_h = f.cotangent("h"), d_final_state = f.cotangent("final_state");
+  ScanBackward args;
+  args.a = a;
+  args.b = b;
+  args.h0 = view_of(h0);
+  args.start = view_of(start);
+  args.direction = direction;
+  args.minus_one = minus_one;
+  args.h = f.output("h");
+  args.final_state = f.output("final_state");
+  f.call<ScanForward>(scan_forward, scan_forward_workspace, args);
+  args.d_h = view_of(d_h);
+  args.d_final_state = view_of(d_final_state);
+  args.d_a = f.gradient("a");
+  args.d_b = f.gradient("b");
+  args.d_h0 = f.gradient("h0");
+  f.call(scan_backward, scan_backward_workspace, args);
+  f.expect_equal();
+}
+
 TEST(Fixtures, Scan) {
-  for_each_fixture("scan", [](Fixture& f) {
-    const Tensor a = f.input("a"), b = f.input("b"), h0 = f.input("h0");
-    const Tensor d_h = f.cotangent("h"), d_final_state = f.cotangent("final_state");
-    ScanBackward args;
-    args.a = a;
-    args.b = b;
-    args.h0 = view_of(h0);
-    args.h = f.output("h");
-    args.final_state = f.output("final_state");
-    f.call<ScanForward>(scan_forward, scan_forward_workspace, args);
-    args.d_h = view_of(d_h);
-    args.d_final_state = view_of(d_final_state);
-    args.d_a = f.gradient("a");
-    args.d_b = f.gradient("b");
-    args.d_h0 = f.gradient("h0");
-    f.call(scan_backward, scan_backward_workspace, args);
-    f.expect_equal();
+  for_each_fixture("scan", [](Fixture& f) { scan_follows(f, ScanDirection::forward, false); });
+}
+
+TEST(Fixtures, ScanForms) {
+  for_each_fixture("scan_forms", [](Fixture& f) {
+    const bool reversed = f.text("direction") == "reversed";
+    scan_follows(f, reversed ? ScanDirection::reversed : ScanDirection::forward,
+                 f.text("minus_one") == "yes");
   });
 }
 

@@ -1,6 +1,7 @@
 // gradcheck itself: a right op passes, each kind of wrong one fails.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -191,6 +192,72 @@ TEST(Gradcheck, DiscretizeInEveryForm) {
     };
     const auto per_head = check(heads, {random_tensor({2, 4, 3}, 1), random_tensor({3}, 2)});
     EXPECT_TRUE(per_head.pass()) << per_head.text();
+  }
+}
+
+/// The recurrence as its definition reads. What follows the decays' axes shares them; two axes are a matrix.
+Values plain_scan(const Tensor& a, const Tensor& b, const Tensor& h0, const ScanOptions& options) {
+  const Shape shape = b.shape();
+  const std::int64_t B = shape[0], L = shape[1], channels = shape.elements() / (B * L);
+  const std::int64_t shared = channels / a.shape().back(), own = a.shape().back();
+  const Values decay = a.values<double>(), input = b.values<double>(), first = h0.values<double>();
+  const Values flags =
+      options.start.present() ? options.start.values<double>() : Values(static_cast<std::size_t>(B * L), 0.0);
+  const auto at = [](const Values& values, std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
+  Values h(input.size()), state(static_cast<std::size_t>(channels)), moved(state.size());
+  for (std::int64_t item = 0; item < B; ++item) {
+    for (std::int64_t c = 0; c < channels; ++c)
+      state[static_cast<std::size_t>(c)] = at(first, item * channels + c);
+    for (std::int64_t step = 0; step < L; ++step) {
+      const std::int64_t row =
+          item * L + (options.direction == ScanDirection::reversed ? L - 1 - step : step);
+      for (std::int64_t c = 0; c < channels; ++c) {
+        double sum = options.minus_one ? at(state, c) : 0;
+        if (a.shape().rank() == 2) {
+          for (std::int64_t k = 0; k < channels; ++k) sum += at(decay, c * channels + k) * at(state, k);
+        } else {
+          sum += at(decay, (a.shape().rank() == 3 ? row * own : 0) + c / shared) * at(state, c);
+        }
+        moved[static_cast<std::size_t>(c)] = at(input, row * channels + c) + (at(flags, row) != 0 ? 0 : sum);
+      }
+      state = moved;
+      std::copy(state.begin(), state.end(), h.begin() + row * channels);
+    }
+  }
+  return h;
+}
+
+TEST(Gradcheck, ScansOfEveryFormAndOption) {
+  const std::vector<std::pair<Shape, Shape>> forms = {{{3}, {2, 5, 3}},
+                                                      {{2, 5, 3}, {2, 5, 3}},
+                                                      {{3, 3}, {2, 5, 3}},
+                                                      {{2, 5, 3}, {2, 5, 3, 2}},
+                                                      {{2, 5, 2}, {2, 5, 2, 3, 2}}};
+  const Tensor flags = Tensor::from({2, 5}, Values{0, 0, 1, 0, 0, 1, 0, -2, 0, 1});
+  for (const auto& [decay, sequence] : forms) {
+    Shape state{2};
+    for (int axis = 2; axis < sequence.rank(); ++axis) state.append(sequence[axis]);
+    const std::vector<Tensor> inputs = {random_tensor(decay, 1), random_tensor(sequence, 2),
+                                        random_tensor(state, 3)};
+    for (int choice = 0; choice < 8; ++choice) {
+      ScanOptions options;
+      options.direction = (choice & 1) != 0 ? ScanDirection::reversed : ScanDirection::forward;
+      options.minus_one = (choice & 2) != 0;
+      if ((choice & 4) != 0) options.start = flags;
+      SCOPED_TRACE(scantape::name(decay) + " over " + scantape::name(sequence) + ", choice " +
+                   std::to_string(choice));
+      const Values got = scan(inputs[0], inputs[1], inputs[2], options).h.value().values<double>();
+      EXPECT_LE(slice_error(got, plain_scan(inputs[0], inputs[1], inputs[2], options),
+                            {2, 5, sequence.elements() / 10}),
+                1e-13);
+      const auto report = check(
+          [&](const std::vector<Variable>& in) {
+            const Scanned scanned = scan(in[0], in[1], in[2], options);
+            return std::vector<Variable>{silu(scanned.h), scanned.final_state};
+          },
+          inputs);
+      EXPECT_TRUE(report.pass()) << report.text();
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "case_tests.h"
+#include "cases/compare.h"
 #include "scantape/scan.h"
 #include "scantape/tensor.h"
 
@@ -199,9 +200,169 @@ TEST(ScanStarts, KeepNaNInItsSequence) {
         if (is_available(device)) expect_nan_stays(device, direction, lengths);
 }
 
+/// By a matrix: cut on either side of where the whole is walked in parts of time, and no cut is.
+void expect_dense_split_is_whole(Device device, double tolerance) {
+  constexpr std::int64_t kLength = 700, kChannels = 3;
+  const Shape sequence{2, kLength, kChannels};
+  Rng rng(seed());
+  const Tensor a =
+      Tensor::from({kChannels, kChannels}, uniform(-0.5, 0.5)(rng, {kChannels, kChannels}), device);
+  const Tensor b = Tensor::from(sequence, normal()(rng, sequence), device);
+  const Tensor h0 = Tensor::from({2, kChannels}, normal()(rng, {2, kChannels}), device);
+  Tensor last, carry, end;
+  const std::vector<double> whole = scanned(a, b, h0, &last);
+  for (const std::int64_t cut : {1, 128, 129, 250, 512}) {
+    const std::vector<double> early = scanned(a, b.slice(1, 0, cut).clone(), h0, &carry);
+    const std::vector<double> late = scanned(a, b.slice(1, cut, kLength).clone(), carry, &end);
+    for (std::int64_t item = 0; item < 2; ++item)
+      for (std::int64_t i = 0; i < kLength * kChannels; ++i) {
+        const std::int64_t at = i - cut * kChannels;
+        const double part = at < 0 ? early[static_cast<std::size_t>(item * cut * kChannels + i)]
+                                   : late[static_cast<std::size_t>(item * (kLength - cut) * kChannels + at)];
+        ASSERT_LE(std::abs(part - whole[static_cast<std::size_t>(item * kLength * kChannels + i)]), tolerance)
+            << "cut at " << cut << ", item " << item << ", element " << i << ", seed " << seed();
+      }
+  }
+}
+
+TEST(ScanSplit, ByAMatrixIsWhole) {
+  expect_dense_split_is_whole(kCpu, 0);
+  if (is_available(kCuda)) expect_dense_split_is_whole(kCuda, 1e-13);
+}
+
+/// Three sequences in one row of 1,200 steps, which cuda walks in parts; the middle one is spoilt.
+TEST(ScanStarts, NaNEndsWithItsSequenceByAMatrix) {
+  constexpr std::int64_t kLength = 1200, kBegin = 300, kEnd = 800;
+  const Shape sequence{1, kLength, 2};
+  for (const Device device : {kCpu, kCuda}) {
+    if (!is_available(device)) continue;
+    Rng rng(seed());
+    const Tensor a = Tensor::from({2, 2}, Values{0.6, -0.3, 0.2, 0.5}, device);
+    Values start(kLength, 0.0), b = normal()(rng, sequence), d_h = normal()(rng, sequence);
+    start[kBegin] = start[kEnd] = 1;
+    const auto run = [&] {
+      const Tensor flags = Tensor::from({1, kLength}, start, device),
+                   b_on = Tensor::from(sequence, b, device), d_h_on = Tensor::from(sequence, d_h, device);
+      Tensor h = Tensor::zeros(sequence, DType::f64, device),
+             d_b = Tensor::zeros(sequence, DType::f64, device);
+      ScanBackward args;
+      args.a = a;
+      args.b = b_on;
+      args.start = flags;
+      args.h = h.writable();
+      args.d_h = d_h_on;
+      args.d_b = {d_b.writable(), WriteMode::overwrite};
+      const ScanForward& forward = args;
+      Tensor room = Tensor::empty({scan_forward_workspace(forward) + scan_backward_workspace(args) + 1},
+                                  DType::f64, device);
+      args.workspace = {room.writable().as<void>(), room.elements() * 8};
+      require(scan_forward(forward));
+      require(scan_backward(args));
+      return std::pair(h.values<double>(), d_b.values<double>());
+    };
+    const auto clean = run();
+    for (std::size_t i = 2 * kBegin; i < 2 * kEnd; ++i) b[i] = d_h[i] = i % 3 == 0 ? HUGE_VAL : std::nan("");
+    const auto spoilt = run();
+    for (std::size_t i = 0; i < 2 * kLength; ++i) {
+      if (i >= 2 * kBegin && i < 2 * kEnd) {
+        ASSERT_FALSE(std::isfinite(spoilt.first[i]) || std::isfinite(spoilt.second[i]))
+            << "nothing was spoilt";
+      } else {
+        ASSERT_EQ(clean.first[i], spoilt.first[i]) << "h, element " << i << " on " << name(device);
+        ASSERT_EQ(clean.second[i], spoilt.second[i]) << "d_b, element " << i << " on " << name(device);
+      }
+    }
+  }
+}
+
 TEST(ScanSplit, IsWholeOnCuda) {
   if (!is_available(kCuda)) GTEST_SKIP() << "no cuda device: " << cuda_backend();
   expect_split_is_whole(kCuda, 1e-13);
+}
+
+// ---- scan: decays near one
+
+/// A scan of one item in f32 and what it has to give, by plain f64 from decays that nobody rounded.
+struct NearOne {
+  std::int64_t n = 1;
+  std::vector<double> F;  // [n] or [n, n]: the decays less one
+  static constexpr std::int64_t kLength = 16384;
+
+  bool dense() const { return static_cast<std::int64_t>(F.size()) != n; }
+  Shape decay() const { return dense() ? Shape{n, n} : Shape{n}; }
+  double times(const std::vector<double>& x, std::int64_t i, bool transposed) const {
+    if (!dense()) return F[static_cast<std::size_t>(i)] * x[static_cast<std::size_t>(i)];
+    double sum = 0;
+    for (std::int64_t k = 0; k < n; ++k)
+      sum += F[static_cast<std::size_t>(transposed ? k * n + i : i * n + k)] * x[static_cast<std::size_t>(k)];
+    return sum;
+  }
+  /// All states of x_t = (I + F) x_{t-1} + input_t, with F^T and from the last row on where it runs backwards.
+  std::vector<double> walk(const std::vector<double>& input, bool backwards) const {
+    std::vector<double> all(input.size()), state(static_cast<std::size_t>(n), 0.0), next(state.size());
+    for (std::int64_t step = 0; step < kLength; ++step) {
+      const std::int64_t row = backwards ? kLength - 1 - step : step;
+      for (std::int64_t i = 0; i < n; ++i)
+        next[static_cast<std::size_t>(i)] = state[static_cast<std::size_t>(i)] + times(state, i, backwards) +
+                                            input[static_cast<std::size_t>(row * n + i)];
+      state = next;
+      std::copy(state.begin(), state.end(), all.begin() + row * n);
+    }
+    return all;
+  }
+};
+
+/// The errors of h and d_b in f32, where a is given less one or as it is.
+std::pair<double, double> error_near_one(const NearOne& scan, bool minus_one, Device device) {
+  const Shape sequence{1, NearOne::kLength, scan.n};
+  Rng rng(seed());
+  // Of one sign: what is off grows with them.
+  Values b = uniform(0, 1)(rng, sequence), d_h = uniform(0, 1)(rng, sequence), a = scan.F;
+  for (Values* values : {&b, &d_h})
+    for (double& value : *values) value = static_cast<double>(static_cast<float>(value));
+  for (std::size_t i = 0; !minus_one && i < a.size();
+       i += scan.dense() ? static_cast<std::size_t>(scan.n) + 1 : 1)
+    a[i] += 1;
+  const auto on = [&](const Shape& shape, const Values& values) {
+    return Tensor::from(shape, values).to(DType::f32).to(device);
+  };
+  const Tensor a_on = on(scan.decay(), a), b_on = on(sequence, b), d_h_on = on(sequence, d_h);
+  Tensor h = Tensor::zeros(sequence, DType::f32, device), d_b = Tensor::zeros(sequence, DType::f32, device);
+  ScanBackward args;
+  args.a = a_on;
+  args.b = b_on;
+  args.minus_one = minus_one;
+  args.h = h.writable();
+  args.d_h = d_h_on;
+  args.d_b = {d_b.writable(), WriteMode::overwrite};
+  const ScanForward& forward = args;
+  const std::int64_t bytes = std::max(scan_forward_workspace(forward), scan_backward_workspace(args));
+  Tensor room = Tensor::empty({bytes / 8 + 1}, DType::f64, device);
+  args.workspace = {room.writable().as<void>(), room.elements() * 8};
+  require(scan_forward(forward));
+  require(scan_backward(args));
+  const auto error = [&](const Tensor& got, const Values& want) {
+    return relative_error(got.to(DType::f64).values<double>(), want, sequence, DType::f32, ErrorRule::slice);
+  };
+  return {error(h, scan.walk(b, false)), error(d_b, scan.walk(d_h, true))};
+}
+
+/// Over 16,384 steps of l = -1e-4, a rounded to f32 itself is off by more than 2e-5 in h; its distance to one is not.
+TEST(ScanNearOne, DecaysLessOneKeepTheirDigits) {
+  const double F = std::expm1(-1e-4);
+  const NearOne constant{2, {F, std::expm1(-3e-4)}};
+  const NearOne matrix{2, {F, 4e-5, -7e-5, std::expm1(-2e-4)}};
+  for (const Device device : {kCpu, kCuda}) {
+    if (!is_available(device)) continue;
+    for (const NearOne& scan : {constant, matrix}) {
+      const auto [h, d_b] = error_near_one(scan, true, device);
+      EXPECT_LE(h, 1e-5) << name(scan.decay()) << " on " << name(device);
+      EXPECT_LE(d_b, 1e-5) << name(scan.decay()) << " on " << name(device);
+      if (device.is_cpu()) {
+        EXPECT_GT(error_near_one(scan, false, device).first, 2e-5) << "the test sees nothing";
+      }
+    }
+  }
 }
 
 #if SCANTAPE_EMULATED

@@ -357,6 +357,50 @@ def scan():
     return cases
 
 
+def scan_forms():
+    def decayed(form, decay, t, state):
+        if form == "dense":
+            return torch.stack([sum(decay[i, k] * state[:, k] for k in range(state.shape[1])) for i in range(state.shape[1])], 1)
+        if form == "constant":
+            return decay * state
+        return decay[:, t].reshape(*decay[:, t].shape, *[1] * (state.dim() - decay.dim() + 1)) * state
+
+    def model(form, direction, minus_one):
+        def plain(a, b, h0=None, start=None):
+            decay = a if minus_one == "no" else a + (torch.eye(a.shape[0]) if form == "dense" else 1)
+            state = h0 if h0 is not None else torch.zeros(b.shape[0], *b.shape[2:])
+            length = b.shape[1]
+            rows = [None] * length
+            for t in range(length) if direction == "forward" else reversed(range(length)):
+                moved = decayed(form, decay, t, state)
+                if start is not None:
+                    kept = [moved[item] if start[item, t] == 0 else torch.zeros_like(moved[item]) for item in range(b.shape[0])]
+                    moved = torch.stack(kept)
+                state = moved + b[:, t]
+                rows[t] = state
+            return {"h": torch.stack(rows, 1), "final_state": state}
+        return plain
+
+    flags = torch.tensor([[0.0, 0, 1, 0, 0, 0], [1, 0, 0, -2, 0, 1]])
+    shapes = {"constant": ((3,), (3,)), "varying": ((2, 6, 3), (3,)), "dense": ((3, 3), (3,)), "per head": ((2, 6, 2), (2, 3)),
+              "per head, P and N": ((2, 6, 2), (2, 2, 2))}
+    cases = []
+    for form, (decay, channels) in shapes.items():
+        for direction in ["forward", "reversed"]:
+            for minus_one in ["no", "yes"]:
+                for starts in [False, True]:
+                    a = uniform(-0.9, 0.9, *decay)
+                    if minus_one == "yes":
+                        a = a - (torch.eye(3) if form == "dense" else 1)
+                    values = {"a": a, "b": normal(2, 6, *channels)}
+                    if starts or direction == "reversed":
+                        values["h0"] = normal(2, *channels)
+                    options = {"direction": direction, "minus_one": minus_one}
+                    cases.append(fixture(f"{form} {direction} minus_one={minus_one} starts={starts}", options, values,
+                                         {"start": flags} if starts else {}, model(form, direction, minus_one)))
+    return cases
+
+
 def state_output():
     cases = []
     for activation in ["silu", "none"]:
@@ -436,7 +480,7 @@ def main():
     OUT.mkdir(exist_ok=True)
     shared_stream = [projection, layer_norm, softplus, silu, discretize, scan, state_output, mse, adamw]
     # Whatever is added here leaves the others' numbers alone.
-    own_stream = [rms_norm, projection_layer_norm, huber, quantile, discretize_per_head, discretize_dense, spectral_radius]
+    own_stream = [rms_norm, projection_layer_norm, huber, quantile, discretize_per_head, discretize_dense, spectral_radius, scan_forms]
     for function in shared_stream + own_stream:
         if function in own_stream:
             GENERATOR.manual_seed(zlib.crc32(function.__name__.encode()))

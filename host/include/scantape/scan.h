@@ -13,17 +13,16 @@ const char* name(ScanDirection direction) noexcept;  // "forward"
 /// Reversed:  h_t = a_t h_{t+1} + b_t,  t = L..1: the forward scan of time-flipped tensors.
 ///
 /// Shapes   a says which form it is:
-///            constant  a [C],           b, h [B, L, C]
-///            dense     a [C, C],        b, h [B, L, C]: h_t = a h_{t-1} + b_t with the product of matrix and vector;
-///                      on cuda C <= 64
-///            varying   a [B, L, C],     b, h [B, L, C]
-///            per head  a [B, L, H],     b, h [B, L, H, P] or [B, L, H, P, N]: what follows H shares one decay
+///            constant  a [C],           b, h [B, L, C];
+///            dense     a [C, C],        b, h [B, L, C], a h_{t-1} being a product of matrix and vector; on cuda C <= 64;
+///            varying   a [B, L, C],     b, h [B, L, C];
+///            per head  a [B, L, H],     b, h [B, L, H, P] or [B, L, H, P, N]: what follows H shares one decay.
 ///          h0, final_state: as b without L. start [B, L]. h0 (absent: zeros), start and final_state are optional. L >= 1.
 ///          h0 is the state before the first step, final_state the one after the last: h_L (reversed: h_1).
-/// Starts   where start_t is not 0 a new sequence begins: h_t = b_t. a_t is ignored there, and so is the state
+/// Starts   Where start_t is not 0 a new sequence begins: h_t = b_t. a_t is ignored there, and so is the state
 ///          before: selected away, not multiplied by zero, so that NaN and infinity end with their sequence. Packed
 ///          sequences are one row of b. Reversed, a flag at t cuts between t + 1 and t.
-/// minus_one  a holds a_t - 1 (dense: a - I), as discretize's F does: decays near 1 keep the digits that a itself,
+/// minus_one  Then a holds a_t - 1 (dense: a - I), as discretize's F does: decays near 1 keep the digits that a itself,
 ///          rounded, has lost. Gradients are the same: d_a is with respect to what is given.
 /// Dtypes   f32 or f64, all equal.
 /// Accuracy the monoid (a2, b2) o (a1, b1) = (a2 a1, a2 b1 + b2); never a division by a. CPU: step by step, each
