@@ -145,6 +145,29 @@ OpInfo scan() {
           .limits = {"L >= 1", "dense on cuda: C <= " + std::to_string(kMostDenseStatesOnCuda)}};
 }
 
+OpInfo discretized_scan() {
+  return {.name = "discretized_scan",
+          .inputs = {with_gradient("dt", "[N] or [B, L, N]"),
+                     with_gradient("A", "[N]"),
+                     with_gradient("u", "[B, L, N]"),
+                     {.name = "h0",
+                      .shape = "[B, N]",
+                      .optional = true,
+                      .gradient = true,
+                      .gradient_when_absent = true},
+                     {.name = "start", .shape = "[B, L]", .optional = true}},
+          .outputs = {with_gradient("h", "[B, L, N]"), optional_with_gradient("final_state", "[B, N]")},
+          .options = {{"step", {"constant", "varying"}},
+                      {"method", {"zoh", "exp_euler", "bilinear", "euler"}},
+                      {"direction", {"forward", "reversed"}},
+                      given("h0"),
+                      given("start"),
+                      given("final_state")},
+          .numbers = {},
+          .dtypes = both_types(),
+          .limits = {"L >= 1"}};
+}
+
 OpInfo state_output() {
   return {.name = "state_output",
           .inputs = {with_gradient("z", "[..., E]"), with_gradient("u", "[..., E]"),
@@ -221,6 +244,7 @@ const std::vector<OpInfo>& registry() {
       elementwise("silu"),
       discretize(),
       scan(),
+      discretized_scan(),
       state_output(),
       loss("mse"),
       loss("huber", {{"k", "finite, above 0", 1}}),

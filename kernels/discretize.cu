@@ -1,16 +1,6 @@
 // Discretisation of a state space model, x' = A x + B u with u held constant over steps of dt: here a diagonal A
 // and one number a head; a dense A is in discretize_dense.cuh.
-// Per state or head, with z = dt A, R = 1 / (1 - z/2), a = A_bar and B_bar = s B:
-//
-//              a - 1      s            da/dA     da/ddt    ds/dA            ds/ddt
-//   zoh        expm1(z)   dt phi1(z)   dt e^z    A e^z     dt^2 phi1'(z)    e^z
-//   exp_euler  expm1(z)   dt           dt e^z    A e^z     0                1
-//   bilinear   z R        dt R         dt R^2    A R^2     dt^2 R^2 / 2     R^2
-//   euler      z          dt           dt        A         0                1
-//
-// zoh's s is the integral of exp(A t) over the step, (e^z - 1) / A = dt phi1(z): written with phi1 it has no
-// division by A and no cancellation near z = 0; far left it goes to -1/A. d(dt phi1(dt A))/ddt = phi1 + z
-// phi1' = e^z. bilinear's A_bar is R (1 + z/2), not 2 R - 1, which cancels for small A_bar.
+// Per state or head A_bar = a and B_bar = s B, with the a, a - 1 and s of common/discretize.cuh.
 //
 // Gradient. Both A_bar and F = A_bar - 1 depend on (dt, A) alike, so their cotangents add to g_a; B_bar gives
 // g_s = sum over E of d_B_bar B and d_B = s d_B_bar. Then d_A = g_a da/dA + g_s ds/dA, d_dt = g_a da/ddt +
@@ -27,63 +17,20 @@
 
 #include "scantape/discretize.h"
 
+#include "common/discretize.cuh"
 #include "common/dispatch.cuh"
-#include "common/math.cuh"
 #include "common/reduce.cuh"
 #include "discretize_dense.cuh"
 
 namespace scantape::cuda {
 namespace {
 
-/// What a method makes of one state.
-template <class T>
-struct Step {
-  T a, a_less_one, s;
-};
-
-template <class T>
-struct Slopes {
-  T a_by_A, a_by_dt, s_by_A, s_by_dt;
-};
-
-template <class T, DiscretizeMethod kMethod>
-__device__ Step<T> step_of(T dt, T A) {
-  const T z = dt * A;
-  if constexpr (kMethod == DiscretizeMethod::zoh) {
-    return {exp_of(z), expm1_of(z), dt * phi1(z)};
-  } else if constexpr (kMethod == DiscretizeMethod::exp_euler) {
-    return {exp_of(z), expm1_of(z), dt};
-  } else if constexpr (kMethod == DiscretizeMethod::bilinear) {
-    const T r = T(1) / (T(1) - T(0.5) * z);
-    return {r * (T(1) + T(0.5) * z), z * r, dt * r};
-  } else {
-    return {T(1) + z, z, dt};
-  }
-}
-
-template <class T, DiscretizeMethod kMethod>
-__device__ Slopes<T> slopes_of(T dt, T A) {
-  const T z = dt * A;
-  if constexpr (kMethod == DiscretizeMethod::zoh) {
-    const T e = exp_of(z);
-    return {dt * e, A * e, dt * (dt * phi1_derivative(z)), e};
-  } else if constexpr (kMethod == DiscretizeMethod::exp_euler) {
-    const T e = exp_of(z);
-    return {dt * e, A * e, T(0), T(1)};
-  } else if constexpr (kMethod == DiscretizeMethod::bilinear) {
-    const T r = T(1) / (T(1) - T(0.5) * z);
-    return {dt * r * r, A * r * r, T(0.5) * (dt * r) * (dt * r), r * r};
-  } else {
-    return {dt, A, T(0), T(1)};
-  }
-}
-
 template <class T, DiscretizeMethod kMethod>
 __global__ void __launch_bounds__(kBlockThreads)
     discretize_fwd_elementwise_kernel(Extent extent, Source<T> dt, Source<T> A, Source<T> B, Target<T> A_bar,
                                       Target<T> B_bar, Target<T> F) {
   for_each_pack<T>(extent, [&](std::int64_t state, std::int64_t column, std::int64_t remaining) {
-    const Step<T> step = step_of<T, kMethod>(dt.at(0, state), A.at(0, state));
+    const DiscreteStep<T> step = discrete_step<T, kMethod>(dt.at(0, state), A.at(0, state));
     Pack<T> value = B.load(state, column, remaining);
 #pragma unroll
     for (int i = 0; i < kPack<T>; ++i) value[i] *= step.s;
@@ -103,7 +50,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const std::int64_t self = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   for (std::int64_t state = self; state < states;
        state += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
-    const Step<T> step = step_of<T, kMethod>(dt.at(0, state), A.at(0, state));
+    const DiscreteStep<T> step = discrete_step<T, kMethod>(dt.at(0, state), A.at(0, state));
     A_bar.put(0, state, step.a);
     if (F.wanted()) F.put(0, state, step.a_less_one);
   }
@@ -118,7 +65,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const bool wants_g_s = d_B_bar.present() && (d_dt.wanted() || d_A.wanted());
   for (std::int64_t state = blockIdx.x; state < extent.rows; state += gridDim.x) {
     const T step = dt.at(0, state), rate = A.at(0, state);
-    const T s = step_of<T, kMethod>(step, rate).s;
+    const T s = discrete_step<T, kMethod>(step, rate).s;
     T g_s = 0;
     for (std::int64_t column = threadIdx.x * kPack<T>; column < extent.columns;
          column += kBlockThreads * kPack<T>) {
@@ -139,7 +86,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
     g_s = block_sum(g_s, cells);
     if (threadIdx.x == 0) {
-      const Slopes<T> slopes = slopes_of<T, kMethod>(step, rate);
+      const DiscreteSlopes<T> slopes = discrete_slopes<T, kMethod>(step, rate);
       const bool has_a = d_A_bar.present() || d_F.present();
       const T g_a =
           (d_A_bar.present() ? d_A_bar.at(0, state) : T(0)) + (d_F.present() ? d_F.at(0, state) : T(0));
@@ -162,7 +109,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     Pack<T> a, f, factor;
 #pragma unroll
     for (int i = 0; i < kPack<T>; ++i) {
-      const Step<T> step = step_of<T, kMethod>(steps[i], rates[i]);
+      const DiscreteStep<T> step = discrete_step<T, kMethod>(steps[i], rates[i]);
       a[i] = step.a;
       f[i] = step.a_less_one;
       factor[i] = step.s;
@@ -193,7 +140,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
                 if (d_s.present()) g_s = d_s.load(row, column, remaining);
 #pragma unroll
                 for (int i = 0; i < kPack<T>; ++i) {
-                  const Slopes<T> slopes = slopes_of<T, kMethod>(steps[i], rates[i]);
+                  const DiscreteSlopes<T> slopes = discrete_slopes<T, kMethod>(steps[i], rates[i]);
                   // A cotangent that is absent is left out, not multiplied: a slope may be infinite.
                   const auto chain = [&](T a_slope, T s_slope) {
                     return (has_a ? g_a[i] * a_slope : T(0)) + (d_s.present() ? g_s[i] * s_slope : T(0));

@@ -14,6 +14,7 @@
 #include "scantape/adamw.h"
 #include "scantape/counters.h"
 #include "scantape/discretize.h"
+#include "scantape/discretized_scan.h"
 #include "scantape/grad_norm.h"
 #include "scantape/huber.h"
 #include "scantape/layer_norm.h"
@@ -765,6 +766,53 @@ TEST(DenseLimits, ScanOnCuda) {
   EXPECT_EQ(scan_backward(args).code(), Code::unsupported);
   EXPECT_EQ(scan_backward(args).message(), "scan_backward" + words);
   EXPECT_EQ(scan_backward_workspace(args), 0);
+}
+
+template <class Args>
+void add_state_model(Call<Args>& call, bool varying) {
+  call.input("u", call.args.u, {2, 3, 4}).strided = true;
+  call.input("dt", call.args.dt, varying ? Shape{2, 3, 4} : Shape{4}).strided = varying;
+  call.input("A", call.args.A, {4});
+  call.input("h0", call.args.h0, {2, 4}).optional = true;
+  call.input("start", call.args.start, {2, 3}).optional = true;
+}
+
+TEST_P(ScanArguments, DiscretizedForward) {
+  Call<DiscretizedScanForward> call("discretized_scan", discretized_scan_forward, dtype());
+  add_state_model(call, varying());
+  call.output("h", call.args.h, {2, 3, 4}).strided = true;
+  call.output("final_state", call.args.final_state, {2, 4}).optional = true;
+  call.check_everything();
+  expect_words(call.args, discretized_scan_forward,
+               "discretized_scan: method is 4, wants zoh, exp_euler, bilinear or euler",
+               [](DiscretizedScanForward& args) { args.method = static_cast<DiscretizeMethod>(4); });
+  expect_words(call.args, discretized_scan_forward,
+               "discretized_scan: direction is 2, wants forward or reversed",
+               [](DiscretizedScanForward& args) { args.direction = static_cast<ScanDirection>(2); });
+  const auto no_steps = [](const ConstView& view) {
+    return View(const_cast<void*>(view.data), view.dtype, kCpu, {2, 0, 4});
+  };
+  expect_words(call.args, discretized_scan_forward,
+               "discretized_scan: u has shape [2, 0, 4], wants [B, L, N] with L above 0",
+               [&](DiscretizedScanForward& args) {
+                 args.u = no_steps(args.u);
+                 args.h = no_steps(args.h);
+               });
+}
+
+TEST_P(ScanArguments, DiscretizedBackward) {
+  Call<DiscretizedScanBackward> call("discretized_scan_backward", discretized_scan_backward, dtype());
+  add_state_model(call, varying());
+  call.output("h", call.args.h, {2, 3, 4}).strided = true;
+  call.slot("h").written = false;
+  Slot& d_h = call.input("d_h", call.args.d_h, {2, 3, 4});
+  d_h.optional = d_h.strided = true;
+  call.input("d_final_state", call.args.d_final_state, {2, 4}).optional = true;
+  call.gradient("d_dt", call.args.d_dt, varying() ? Shape{2, 3, 4} : Shape{4}).strided = varying();
+  call.gradient("d_A", call.args.d_A, {4});
+  call.gradient("d_u", call.args.d_u, {2, 3, 4}).strided = true;
+  call.gradient("d_h0", call.args.d_h0, {2, 4});
+  call.check_everything();
 }
 
 template <class Args>

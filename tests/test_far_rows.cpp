@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "scantape/discretized_scan.h"
 #include "scantape/layer_norm.h"
 #include "scantape/projection.h"
 #include "scantape/scan.h"
@@ -230,6 +231,18 @@ TEST_F(FarRowsTest, ScanPerHeadBothWays) {
     args.d_h = h;
     args.d_b = {d_b, WriteMode::overwrite};
     return scan_backward(args);
+  });
+}
+
+TEST_F(FarRowsTest, DiscretizedScan) {
+  const Tensor dt = Tensor::full({kColumns}, 0.5, DType::f32), A = Tensor::full({kColumns}, -1, DType::f32);
+  expect_equal({1, kRows, kColumns}, [&](const ConstView& u, const View& h) {
+    DiscretizedScanForward args;
+    args.dt = dt;
+    args.A = A;
+    args.u = u;
+    args.h = h;
+    return discretized_scan_forward(args);
   });
 }
 

@@ -11,6 +11,7 @@
 #include "cases/compare.h"
 #include "scantape/adamw.h"
 #include "scantape/discretize.h"
+#include "scantape/discretized_scan.h"
 #include "scantape/grad_norm.h"
 #include "scantape/huber.h"
 #include "scantape/layer_norm.h"
@@ -331,6 +332,33 @@ TEST(Fixtures, ScanForms) {
     const bool reversed = f.text("direction") == "reversed";
     scan_follows(f, reversed ? ScanDirection::reversed : ScanDirection::forward,
                  f.text("minus_one") == "yes");
+  });
+}
+
+TEST(Fixtures, DiscretizedScan) {
+  for_each_fixture("discretized_scan", [](Fixture& f) {
+    const Tensor dt = f.input("dt"), A = f.input("A"), u = f.input("u"), h0 = f.input("h0"),
+                 start = f.input("start");
+    const Tensor d_h = f.cotangent("h"), d_final_state = f.cotangent("final_state");
+    DiscretizedScanBackward args;
+    args.dt = dt;
+    args.A = A;
+    args.u = u;
+    args.h0 = view_of(h0);
+    args.start = view_of(start);
+    args.method = method_named(f.text("method"));
+    args.direction = f.text("direction") == "reversed" ? ScanDirection::reversed : ScanDirection::forward;
+    args.h = f.output("h");
+    args.final_state = f.output("final_state");
+    f.call<DiscretizedScanForward>(discretized_scan_forward, discretized_scan_forward_workspace, args);
+    args.d_h = view_of(d_h);
+    args.d_final_state = view_of(d_final_state);
+    args.d_dt = f.gradient("dt");
+    args.d_A = f.gradient("A");
+    args.d_u = f.gradient("u");
+    args.d_h0 = f.gradient("h0");
+    f.call(discretized_scan_backward, discretized_scan_backward_workspace, args);
+    f.expect_equal();
   });
 }
 

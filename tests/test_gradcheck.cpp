@@ -261,6 +261,32 @@ TEST(Gradcheck, ScansOfEveryFormAndOption) {
   }
 }
 
+TEST(Gradcheck, DiscretizedScan) {
+  constexpr int B = 2, L = 5, N = 3;
+  const Tensor start = Tensor::from({B, L}, Values{0, 0, 1, 0, 0, 1, 0, 0, 0, 1});
+  for (const DiscretizeMethod method : {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler,
+                                        DiscretizeMethod::bilinear, DiscretizeMethod::euler})
+    for (const bool varying : {true, false})
+      for (const int form : {0, 1, 2}) {
+        DiscretizedScanOptions options;
+        options.method = method;
+        if (form == 1) options.start = start;
+        if (form == 2) options.direction = ScanDirection::reversed;
+        // dt through the op that makes it; the last state feeds a second scan, whose A is the same variable.
+        const auto layer = [&](const std::vector<Variable>& in) {
+          const Variable dt = softplus(in[0]);
+          const Scanned first = discretized_scan(dt, in[1], in[2], in[3], options);
+          const Scanned second = discretized_scan(dt, in[1], silu(first.h), first.final_state, options);
+          return std::vector<Variable>{second.h, second.final_state};
+        };
+        Tensor A = random_tensor({N}, 2);
+        for (int i = 0; i < N; ++i) A.mutable_data<double>()[i] = -0.3 - 0.2 * i;
+        const auto report = check(layer, {random_tensor(varying ? Shape{B, L, N} : Shape{N}, 1), A,
+                                          random_tensor({B, L, N}, 3), random_tensor({B, N}, 4)});
+        EXPECT_TRUE(report.pass()) << name(method) << "\n" << report.text();
+      }
+}
+
 TEST(Gradcheck, Losses) {
   // Differences of the two lie a quarter or more from the corners at 0, 1 and -1.
   const Tensor target = Tensor::from({6}, Values{0.1, 0, -0.1, 2, -1, 3});

@@ -1,96 +1,11 @@
 #include "scantape/discretize.h"
 
-#include <array>
-
+#include "discretize.h"
 #include "discretize_dense.h"
 
 namespace scantape::reference {
 
 namespace {
-
-// (exp(z) - 1) / z without its cancellation.
-template <class T>
-T phi1(T z) noexcept {
-  return std::abs(z) < T(0x1p-30) ? 1 + z / 2 : std::expm1(z) / z;
-}
-
-// phi1'(z) = sum over k of (k+1)/(k+2)! z^k. The closed form divides a difference of close numbers by z where
-// |z| is small; the series is used up to |z| = 1, with as many terms as the type can hold there.
-template <class T>
-inline constexpr int kLastTerm = sizeof(T) == 4 ? 10 : 17;
-
-template <class T>
-constexpr std::array<T, kLastTerm<T> + 1> phi1_derivative_coefficients() noexcept {
-  std::array<T, kLastTerm<T> + 1> coefficients{};
-  double factorial = 1;
-  for (int k = 0; k <= kLastTerm<T>; ++k) {
-    factorial *= k + 2;
-    coefficients[static_cast<std::size_t>(k)] = static_cast<T>((k + 1) / factorial);
-  }
-  return coefficients;
-}
-
-template <class T>
-T phi1_derivative(T z) noexcept {
-  if (!(std::abs(z) < 1)) return (std::exp(z) - phi1(z)) / z;
-  constexpr auto kCoefficients = phi1_derivative_coefficients<T>();
-  T value = 0;
-  for (int k = kLastTerm<T>; k >= 0; --k) value = value * z + kCoefficients[static_cast<std::size_t>(k)];
-  return value;
-}
-
-/// One state: A_bar = a = 1 + f, B_bar = s B.
-template <class T>
-struct Step {
-  T a, f, s;
-};
-
-template <class T>
-Step<T> step(DiscretizeMethod method, T dt, T A) noexcept {
-  const T z = dt * A;
-  switch (method) {
-    case DiscretizeMethod::zoh:
-      return {std::exp(z), std::expm1(z), dt * phi1(z)};
-    case DiscretizeMethod::exp_euler:
-      return {std::exp(z), std::expm1(z), dt};
-    case DiscretizeMethod::bilinear: {
-      const T r = 1 / (1 - z / 2);
-      // (1 + z/2) r, not 2 r - 1, which cancels where z is near -2.
-      return {r * (1 + z / 2), z * r, dt * r};
-    }
-    case DiscretizeMethod::euler:
-      break;
-  }
-  return {1 + z, z, dt};
-}
-
-/// The derivatives of a (and of f) and of s.
-template <class T>
-struct Slopes {
-  T a_A, a_dt, s_A, s_dt;
-};
-
-template <class T>
-Slopes<T> slopes(DiscretizeMethod method, T dt, T A) noexcept {
-  const T z = dt * A;
-  switch (method) {
-    case DiscretizeMethod::zoh: {
-      const T e = std::exp(z);
-      return {dt * e, A * e, dt * (dt * phi1_derivative(z)), e};
-    }
-    case DiscretizeMethod::exp_euler: {
-      const T e = std::exp(z);
-      return {dt * e, A * e, 0, 1};
-    }
-    case DiscretizeMethod::bilinear: {
-      const T r = 1 / (1 - z / 2);
-      return {dt * r * r, A * r * r, (dt * r) * (dt * r) / 2, r * r};
-    }
-    case DiscretizeMethod::euler:
-      break;
-  }
-  return {dt, A, 0, 1};
-}
 
 template <class T>
 void forward(const DiscretizeForward& args) noexcept {
@@ -101,7 +16,7 @@ void forward(const DiscretizeForward& args) noexcept {
   const RowsOf<T> B_bar(args.B_bar);
 #pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
   for (std::int64_t n = 0; n < rows.count; ++n) {
-    const Step<T> at = step(args.method, dt[n], A[n]);
+    const DiscreteStep<T> at = discrete_step(args.method, dt[n], A[n]);
     args.A_bar.as<T>()[n] = at.a;
     if (args.F.present) args.F.as<T>()[n] = at.f;
     const T* from = B[n];
@@ -119,8 +34,8 @@ void backward(const DiscretizeBackward& args) noexcept {
   const Target<T> d_dt(args.d_dt), d_A(args.d_A), d_B(args.d_B);
 #pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
   for (std::int64_t n = 0; n < rows.count; ++n) {
-    const T s = step(args.method, dt[n], A[n]).s;
-    const Slopes<T> at = slopes(args.method, dt[n], A[n]);
+    const T s = discrete_step(args.method, dt[n], A[n]).s;
+    const DiscreteSlopes<T> at = discrete_slopes(args.method, dt[n], A[n]);
     // A cotangent that is absent is left out, not multiplied by 0: a derivative may be infinite.
     T d_A_n = 0, d_dt_n = 0;
     if (args.d_A_bar.present || args.d_F.present) {
@@ -151,7 +66,7 @@ void per_head_forward(const DiscretizeForward& args) noexcept {
 #pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
   for (std::int64_t row = 0; row < rows.count; ++row) {
     for (std::int64_t head = 0; head < rows.length; ++head) {
-      const Step<T> at = step(args.method, dt[row][head], A[head]);
+      const DiscreteStep<T> at = discrete_step(args.method, dt[row][head], A[head]);
       A_bar[row][head] = at.a;
       s[row][head] = at.s;
       if (F) F[row][head] = at.f;
@@ -170,7 +85,7 @@ void per_head_backward(const DiscretizeBackward& args) {
   sum_rows(rows.count, rows.length, sums.data(),
            [&](std::int64_t row, std::int64_t begin, std::int64_t end, double* sum) {
              for (std::int64_t head = begin; head < end; ++head) {
-               const Slopes<T> at = slopes(args.method, dt[row][head], A[head]);
+               const DiscreteSlopes<T> at = discrete_slopes(args.method, dt[row][head], A[head]);
                T by_A = 0, by_dt = 0;  // what is absent is left out, not multiplied by 0
                if (d_A_bar || d_F) {
                  const T g = (d_A_bar ? d_A_bar[row][head] : T(0)) + (d_F ? d_F[row][head] : T(0));

@@ -1,6 +1,6 @@
 #include "scantape/scan.h"
 
-#include "common.h"
+#include "timed.h"
 
 namespace scantape::reference {
 
@@ -19,24 +19,6 @@ struct Sizes {
   std::int64_t channels() const noexcept { return parts * width; }
   std::int64_t parts_per_head() const noexcept { return parts / heads; }
   bool worth_threads() const noexcept { return reference::worth_threads(batch * length * channels()); }
-};
-
-/// Steps in the order of the recurrence: step 0 is the first one, whichever way it runs.
-struct Order {
-  std::int64_t length;
-  bool reversed;
-
-  std::int64_t row(std::int64_t item, std::int64_t step) const noexcept {
-    return item * length + (reversed ? length - 1 - step : step);
-  }
-};
-
-/// Flags [B, L]; nothing starts where there are none.
-template <class T>
-struct Starts {
-  const T* data;
-  explicit Starts(const ConstView& start) noexcept : data(start.present ? start.as<T>() : nullptr) {}
-  bool at(std::int64_t row) const noexcept { return data != nullptr && data[row] != 0; }
 };
 
 /// Decays, and how one is applied: a h + b, rounded once. Just below 1 a rounded product alone lies, step after

@@ -401,6 +401,47 @@ def scan_forms():
     return cases
 
 
+def discretized_scan():
+    def plain(dt, A, u, h0=None, start=None, method="zoh", direction="forward"):
+        batch, length, states = u.shape
+        state = h0 if h0 is not None else torch.zeros(batch, states)
+        order = range(length) if direction == "forward" else range(length - 1, -1, -1)
+        rows = [None] * length
+        for t in order:
+            a, _, s = step_factors(dt[:, t] if dt.dim() == 3 else dt, A, method)
+            new = s * u[:, t] + torch.zeros(batch, states)
+            cut = torch.zeros(batch, 1, dtype=torch.bool) if start is None else (start[:, t] != 0)[:, None]
+            state = rows[t] = torch.where(cut, new, a * state + new)
+        return {"h": torch.stack(rows, 1), "final_state": state}
+
+    cases = []
+    for method in ["zoh", "exp_euler", "bilinear", "euler"]:
+        for name, batch, length, states, low, high, rates in [
+            ("usual", 2, 7, 3, 1e-3, 0.1, -uniform(0.5, 10, 3)),
+            ("one step", 3, 1, 2, 0.1, 1.0, -uniform(0.5, 1.5, 2)),
+            ("slow", 1, 90, 2, 1e-3, 2e-3, -torch.tensor([1e-3, 0.1])),
+            ("all sizes", 1, 6, 5, 0.01, 0.02, -torch.logspace(-4, 2 if method == "euler" else 5.4, 5)),
+        ]:
+            for step in ["constant", "varying"]:
+                for direction in ["forward", "reversed"]:
+                    for packed in [False, True]:
+                        if name != "usual" and (direction == "reversed" or packed):
+                            continue
+                        shape = (states,) if step == "constant" else (batch, length, states)
+                        values = {"dt": uniform(low, high, *shape), "A": rates, "u": normal(batch, length, states)}
+                        if name != "one step" or step == "varying":
+                            values["h0"] = normal(batch, states)
+                        constants = {}
+                        if packed:
+                            constants["start"] = torch.tensor([[0.0, 0, 1, 0, 0, -2, 0], [3.0, 0, 0, 0, 0, 0, 1]])
+                        skip = ("h",) if name == "slow" and step == "constant" else ()
+                        title = f"{method} {step} {name} {direction}{' packed' if packed else ''}"
+                        cases.append(fixture(title, {"method": method, "direction": direction}, values, constants,
+                                             lambda m=method, d=direction, **tensors: plain(**tensors, method=m, direction=d),
+                                             skip))
+    return cases
+
+
 def state_output():
     cases = []
     for activation in ["silu", "none"]:
@@ -480,7 +521,8 @@ def main():
     OUT.mkdir(exist_ok=True)
     shared_stream = [projection, layer_norm, softplus, silu, discretize, scan, state_output, mse, adamw]
     # Whatever is added here leaves the others' numbers alone.
-    own_stream = [rms_norm, projection_layer_norm, huber, quantile, discretize_per_head, discretize_dense, spectral_radius, scan_forms]
+    own_stream = [rms_norm, projection_layer_norm, huber, quantile, discretize_per_head, discretize_dense, spectral_radius, scan_forms,
+                  discretized_scan]
     for function in shared_stream + own_stream:
         if function in own_stream:
             GENERATOR.manual_seed(zlib.crc32(function.__name__.encode()))

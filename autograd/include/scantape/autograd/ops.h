@@ -1,8 +1,7 @@
 #pragma once
 
 #include "scantape/autograd/variable.h"
-#include "scantape/discretize.h"
-#include "scantape/scan.h"
+#include "scantape/discretized_scan.h"
 #include "scantape/state_output.h"
 
 /// The differentiable ops on variables. Shapes, dtypes, limits and errors are those of the op's contract in
@@ -61,6 +60,15 @@ struct ScanOptions {
   bool minus_one = false;
 };
 Scanned scan(const Variable& a, const Variable& b, const Variable& h0 = {}, const ScanOptions& options = {});
+
+/// scan(A_bar, s u, h0) with the A_bar and s that discretize makes of dt and a diagonal A, without what lies between.
+struct DiscretizedScanOptions {
+  DiscretizeMethod method = DiscretizeMethod::zoh;
+  Tensor start;
+  ScanDirection direction = ScanDirection::forward;
+};
+Scanned discretized_scan(const Variable& dt, const Variable& A, const Variable& u, const Variable& h0 = {},
+                         const DiscretizedScanOptions& options = {});
 
 /// residual + act(z + D u): what a state space layer adds to its input.
 Variable state_output(const Variable& z, const Variable& u, const Variable& D, const Variable& residual,
