@@ -777,9 +777,9 @@ void add_state_model(Call<Args>& call, bool varying) {
   call.input("start", call.args.start, {2, 3}).optional = true;
 }
 
-TEST_P(ScanArguments, DiscretizedForward) {
-  Call<DiscretizedScanForward> call("discretized_scan", discretized_scan_forward, dtype());
-  add_state_model(call, varying());
+void check_discretized_forward(DType dtype, bool varying) {
+  Call<DiscretizedScanForward> call("discretized_scan", discretized_scan_forward, dtype);
+  add_state_model(call, varying);
   call.output("h", call.args.h, {2, 3, 4}).strided = true;
   call.output("final_state", call.args.final_state, {2, 4}).optional = true;
   call.check_everything();
@@ -800,19 +800,27 @@ TEST_P(ScanArguments, DiscretizedForward) {
                });
 }
 
-TEST_P(ScanArguments, DiscretizedBackward) {
-  Call<DiscretizedScanBackward> call("discretized_scan_backward", discretized_scan_backward, dtype());
-  add_state_model(call, varying());
+void check_discretized_backward(DType dtype, bool varying) {
+  Call<DiscretizedScanBackward> call("discretized_scan_backward", discretized_scan_backward, dtype);
+  add_state_model(call, varying);
   call.output("h", call.args.h, {2, 3, 4}).strided = true;
   call.slot("h").written = false;
   Slot& d_h = call.input("d_h", call.args.d_h, {2, 3, 4});
   d_h.optional = d_h.strided = true;
   call.input("d_final_state", call.args.d_final_state, {2, 4}).optional = true;
-  call.gradient("d_dt", call.args.d_dt, varying() ? Shape{2, 3, 4} : Shape{4}).strided = varying();
+  call.gradient("d_dt", call.args.d_dt, varying ? Shape{2, 3, 4} : Shape{4}).strided = varying;
   call.gradient("d_A", call.args.d_A, {4});
   call.gradient("d_u", call.args.d_u, {2, 3, 4}).strided = true;
   call.gradient("d_h0", call.args.d_h0, {2, 4});
   call.check_everything();
+}
+
+TEST_P(Arguments, DiscretizedScan) {
+  for (const bool varying : {false, true}) {
+    SCOPED_TRACE(varying ? "varying" : "constant");
+    check_discretized_forward(GetParam(), varying);
+    check_discretized_backward(GetParam(), varying);
+  }
 }
 
 template <class Args>
