@@ -276,6 +276,8 @@ void add_dense_cases(std::vector<Case>& cases) {
   add(2, 20, 65, stable, {}, false);
   add(1, 530, 33, stable, {.start = true, .reversed = true}, false);
   add(4, 2050, 2, dense_regimes()[3], {.minus_one = true}, false);
+  add(2, 600, 2, dense_regimes()[3], {.start = true, .minus_one = true},
+      false);  // nothing fades within a part
   add(0, 5, 3, stable, {}, false);
   cases.back().finite_differences = false;
   cases.back().inputs[0].zero_gradient = true;
