@@ -115,9 +115,7 @@ void convert(InF32& f32, NormForward& args) {
 
 void convert(InF32& f32, NormBackward& args) {
   if (args.residual.present) {
-    ConstView r = args.r;
-    f32.read(r);
-    static_cast<ConstView&>(args.r) = r;
+    f32.read(args.r);
   } else {
     f32.read(args.x);
   }
@@ -144,6 +142,19 @@ void convert(InF32& f32, ProjectionBackward& args) {
   f32.write(args.d_x);
   f32.write(args.d_weight);
   f32.write(args.d_bias);
+}
+
+void convert(InF32& f32, ScanForward& args) {
+  f32.read(args.b);
+  f32.read(args.start);
+  f32.write(args.h);
+}
+
+void convert(InF32& f32, ScanBackward& args) {
+  f32.read(args.h);
+  f32.read(args.start);
+  f32.read(args.d_h);
+  f32.write(args.d_b);
 }
 
 }  // namespace scantape

@@ -6,6 +6,7 @@
 #include "scantape/layer_norm.h"
 #include "scantape/projection.h"
 #include "scantape/rms_norm.h"
+#include "scantape/scan.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
 
@@ -46,6 +47,8 @@ void convert(InF32& f32, NormForward& args);
 void convert(InF32& f32, NormBackward& args);
 void convert(InF32& f32, ProjectionForward& args);
 void convert(InF32& f32, ProjectionBackward& args);
+void convert(InF32& f32, ScanForward& args);
+void convert(InF32& f32, ScanBackward& args);
 
 /// Runs `form`, which takes f32, on arguments of 16 bits.
 template <class Args>

@@ -134,15 +134,22 @@ OpInfo discretize() {
 
 OpInfo scan() {
   return {.name = "scan",
-          .inputs = {with_gradient("a", "[C], [C, C], [B, L, C] or [B, L, H]"),
-                     with_gradient("b", "[B, L, C], [B, L, H, P] or [B, L, H, P, N]"),
-                     {.name = "h0",
-                      .shape = "as b without L",
-                      .optional = true,
-                      .gradient = true,
-                      .gradient_when_absent = true},
-                     {.name = "start", .shape = "[B, L]", .optional = true}},
-          .outputs = {with_gradient("h", "as b"), optional_with_gradient("final_state", "as b without L")},
+          .inputs =
+              {{.name = "a", .shape = "[C], [C, C], [B, L, C] or [B, L, H]", .gradient = true, .wide = true},
+               with_gradient("b", "[B, L, C], [B, L, H, P] or [B, L, H, P, N]"),
+               {.name = "h0",
+                .shape = "as b without L",
+                .optional = true,
+                .gradient = true,
+                .gradient_when_absent = true,
+                .wide = true},
+               {.name = "start", .shape = "[B, L]", .optional = true}},
+          .outputs = {with_gradient("h", "as b"),
+                      {.name = "final_state",
+                       .shape = "as b without L",
+                       .optional = true,
+                       .gradient = true,
+                       .wide = true}},
           .options = {{"decay", {"constant", "varying", "per head", "dense"}},
                       {"direction", {"forward", "reversed"}},
                       {"minus_one", {"no", "yes"}},
@@ -150,7 +157,7 @@ OpInfo scan() {
                       given("start"),
                       given("final_state")},
           .numbers = {},
-          .dtypes = both_types(),
+          .dtypes = all_types(),
           .limits = {"L >= 1", "dense on cuda: C <= " + std::to_string(kMostDenseStatesOnCuda)}};
 }
 

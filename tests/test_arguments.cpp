@@ -709,21 +709,28 @@ class ScanArguments : public testing::TestWithParam<std::tuple<DType, const char
   bool rows() const { return !is("dense"); }
 };
 
+std::string scan_form_name(const testing::TestParamInfo<std::tuple<DType, const char*>>& info) {
+  return std::string(name(std::get<0>(info.param))) + "_" + std::get<1>(info.param);
+}
+
 INSTANTIATE_TEST_SUITE_P(AllDtypesAndForms, ScanArguments,
                          testing::Combine(testing::Values(DType::f32, DType::f64),
                                           testing::Values("constant", "varying", "dense")),
-                         [](const testing::TestParamInfo<std::tuple<DType, const char*>>& info) {
-                           return std::string(name(std::get<0>(info.param))) + "_" + std::get<1>(info.param);
-                         });
+                         scan_form_name);
+INSTANTIATE_TEST_SUITE_P(In16Bits, ScanArguments,
+                         testing::Combine(testing::Values(DType::bf16, DType::f16),
+                                          testing::Values("constant", "varying")),
+                         scan_form_name);
 
 TEST_P(ScanArguments, Forward) {
   Call<ScanForward> call("scan", scan_forward, dtype());
-  call.input("a", call.args.a, decay()).strided = rows();
+  call.takes_16_bits();
+  call.widened(call.input("a", call.args.a, decay())).strided = rows();
   call.input("b", call.args.b, {2, 3, 4}).strided = true;
-  call.input("h0", call.args.h0, {2, 4}).optional = true;
+  call.widened(call.input("h0", call.args.h0, {2, 4})).optional = true;
   call.input("start", call.args.start, {2, 3}).optional = true;
   call.output("h", call.args.h, {2, 3, 4}).strided = true;
-  call.output("final_state", call.args.final_state, {2, 4}).optional = true;
+  call.widened(call.output("final_state", call.args.final_state, {2, 4})).optional = true;
   call.check_everything();
   call.args.direction = static_cast<ScanDirection>(2);
   EXPECT_EQ(scan_forward(call.args).message(), "scan: direction is 2, wants forward or reversed");
@@ -731,45 +738,57 @@ TEST_P(ScanArguments, Forward) {
 
 TEST_P(ScanArguments, Backward) {
   Call<ScanBackward> call("scan_backward", scan_backward, dtype());
-  call.input("a", call.args.a, decay()).strided = rows();
+  call.takes_16_bits();
+  call.widened(call.input("a", call.args.a, decay())).strided = rows();
   call.output("h", call.args.h, {2, 3, 4}).strided = true;
   call.slot("h").written = false;
-  call.input("h0", call.args.h0, {2, 4}).optional = true;
+  call.widened(call.input("h0", call.args.h0, {2, 4})).optional = true;
   call.input("start", call.args.start, {2, 3}).optional = true;
   Slot& d_h = call.input("d_h", call.args.d_h, {2, 3, 4});
   d_h.optional = d_h.strided = true;
-  call.input("d_final_state", call.args.d_final_state, {2, 4}).optional = true;
-  call.gradient("d_a", call.args.d_a, decay()).strided = rows();
+  call.widened(call.input("d_final_state", call.args.d_final_state, {2, 4})).optional = true;
+  call.widened(call.gradient("d_a", call.args.d_a, decay())).strided = rows();
   call.gradient("d_b", call.args.d_b, {2, 3, 4}).strided = true;
-  call.gradient("d_h0", call.args.d_h0, {2, 4});
+  call.widened(call.gradient("d_h0", call.args.d_h0, {2, 4}));
   call.check_everything();
 }
 
 template <class Args>
 void add_heads(Call<Args>& call) {
-  call.input("a", call.args.a, {2, 3, 4}).strided = true;
-  call.input("h0", call.args.h0, {2, 4, 5}).optional = true;
+  call.widened(call.input("a", call.args.a, {2, 3, 4})).strided = true;
+  call.widened(call.input("h0", call.args.h0, {2, 4, 5})).optional = true;
   call.input("start", call.args.start, {2, 3}).optional = true;
 }
 
-TEST_P(Arguments, ScanPerHeadForward) {
+TEST_P(Arguments16, ScanPerHeadForward) {
   Call<ScanForward> call("scan", scan_forward, GetParam());
+  call.takes_16_bits();
   call.input("b", call.args.b, {2, 3, 4, 5}).strided = true;
   add_heads(call);
   call.output("h", call.args.h, {2, 3, 4, 5}).strided = true;
-  call.output("final_state", call.args.final_state, {2, 4, 5}).optional = true;
+  call.widened(call.output("final_state", call.args.final_state, {2, 4, 5})).optional = true;
   call.check_everything();
 }
 
-TEST_P(Arguments, ScanPerHeadBackward) {
+TEST_P(Arguments16, ScanPerHeadBackward) {
   Call<ScanBackward> call("scan_backward", scan_backward, GetParam());
+  call.takes_16_bits();
   call.output("h", call.args.h, {2, 3, 4, 5}).strided = true;
   call.slot("h").written = false;
   add_heads(call);
-  call.gradient("d_a", call.args.d_a, {2, 3, 4}).strided = true;
+  call.widened(call.gradient("d_a", call.args.d_a, {2, 3, 4})).strided = true;
   call.gradient("d_b", call.args.d_b, {2, 3, 4, 5}).strided = true;
-  call.gradient("d_h0", call.args.d_h0, {2, 4, 5});
+  call.widened(call.gradient("d_h0", call.args.d_h0, {2, 4, 5}));
   call.check_everything();
+}
+
+TEST(ScanIn16Bits, IsRefusedWithAMatrix) {
+  double memory[64] = {};
+  ScanForward args;
+  args.a = ConstView(memory, DType::f32, kCpu, {4, 4});
+  args.b = ConstView(memory + 16, DType::bf16, kCpu, {2, 3, 4});
+  args.h = View(memory + 32, DType::bf16, kCpu, {2, 3, 4});
+  EXPECT_EQ(scan_forward(args).message(), "scan: a is one matrix, which wants tensors of f32 or f64");
 }
 
 TEST_P(ScanArguments, NoSteps) {
