@@ -18,6 +18,7 @@ void check_eps(Check& check, double eps) noexcept {
 
 Status check_norm(const char* op, const char* statistics, const NormForward& args) noexcept {
   Check check(op);
+  check.takes_16_bits();
   check.input("x", args.x, kRows);
   check.not_empty('E');
   check.optional_input("residual", args.residual, kRows);
@@ -27,7 +28,7 @@ Status check_norm(const char* op, const char* statistics, const NormForward& arg
   check.output("y", args.y, kRows);
   check.require(args.residual.present || !args.r.present, "r is wanted, but there is no residual");
   check.optional_output("r", args.r, kRows);
-  check.output("statistics", args.statistics, statistics);
+  check.output("statistics", args.statistics, wide(statistics));
   check.may_be("y", "x");
   check.may_be("y", "residual");
   check.may_be("r", "x");
@@ -37,6 +38,7 @@ Status check_norm(const char* op, const char* statistics, const NormForward& arg
 
 Status check_norm(const char* op, const char* statistics, const NormBackward& args) noexcept {
   Check check(op);
+  check.takes_16_bits();
   const bool summed = args.residual.present;
   if (summed) {
     check.input("r", args.r, kRows);
@@ -45,7 +47,7 @@ Status check_norm(const char* op, const char* statistics, const NormBackward& ar
   }
   check.not_empty('E');
   check.input("weight", args.weight, "E");
-  check.input("statistics", args.statistics, statistics);
+  check.input("statistics", args.statistics, wide(statistics));
   check_eps(check, args.eps);
   check.optional_input("d_y", args.d_y, kRows);
   check.require(summed || !args.d_r.present, "d_r is given, but there is no residual");
@@ -53,9 +55,9 @@ Status check_norm(const char* op, const char* statistics, const NormBackward& ar
   check.gradient("d_x", args.d_x, kRows);
   check.require(summed || !args.d_residual.wanted(), "d_residual is wanted, but there is no residual");
   check.gradient("d_residual", args.d_residual, kRows);
-  check.gradient("d_weight", args.d_weight, "E");
+  check.gradient("d_weight", args.d_weight, wide("E"));
   check.require(args.bias.present || !args.d_bias.wanted(), "d_bias is wanted, but there is no bias");
-  check.gradient("d_bias", args.d_bias, "E");
+  check.gradient("d_bias", args.d_bias, wide("E"));
   check.may_be("d_x", "d_y");
   check.may_be("d_residual", "d_r");
   return check.finish();

@@ -31,6 +31,9 @@ namespace {
 std::vector<DType> both_types() {
   return {DType::f32, DType::f64};
 }
+std::vector<DType> all_types() {
+  return {DType::f32, DType::f64, DType::bf16, DType::f16};
+}
 std::string rank_limit() {
   return "rank <= " + std::to_string(kMaxRank);
 }
@@ -54,36 +57,42 @@ OpArgument optional_with_gradient(const char* argument, const char* shape) {
   return {.name = argument, .shape = shape, .optional = true, .gradient = true};
 }
 
+// The weight or bias of an op that takes 16 bits: its gradient is never narrower than f32.
+OpArgument parameter(const char* argument, const char* shape, bool optional) {
+  return {.name = argument, .shape = shape, .optional = optional, .gradient = true, .wide_gradient = true};
+}
+
 OpInfo elementwise(const char* op) {
   return {.name = op,
           .inputs = {with_gradient("x", "[...]")},
           .outputs = {with_gradient("y", "[...]")},
           .options = {},
           .numbers = {},
-          .dtypes = both_types(),
+          .dtypes = all_types(),
           .limits = {rank_limit()}};
 }
 
 OpInfo projection() {
   return {.name = "projection",
-          .inputs = {with_gradient("x", "[..., I]"), with_gradient("weight", "[O, I]"),
-                     optional_with_gradient("bias", "[O]")},
+          .inputs = {with_gradient("x", "[..., I]"), parameter("weight", "[O, I]", false),
+                     parameter("bias", "[O]", true)},
           .outputs = {with_gradient("y", "[..., O]")},
           .options = {given("bias")},
           .numbers = {},
-          .dtypes = both_types(),
+          .dtypes = all_types(),
           .limits = {rank_limit()}};
 }
 
 OpInfo norm(const char* op, const char* statistics) {
   return {.name = op,
           .inputs = {with_gradient("x", "[..., E]"), optional_with_gradient("residual", "[..., E]"),
-                     with_gradient("weight", "[E]"), optional_with_gradient("bias", "[E]")},
-          .outputs = {with_gradient("y", "[..., E]"), optional_with_gradient("r", "[..., E]"),
-                      plain("statistics", statistics)},
+                     parameter("weight", "[E]", false), parameter("bias", "[E]", true)},
+          .outputs = {with_gradient("y", "[..., E]"),
+                      optional_with_gradient("r", "[..., E]"),
+                      {.name = "statistics", .shape = statistics, .wide = true}},
           .options = {given("residual"), given("bias")},
           .numbers = {{"eps", "finite, above 0", 1e-5}},
-          .dtypes = both_types(),
+          .dtypes = all_types(),
           .limits = {rank_limit(), "E >= 1", "r only beside a residual"}};
 }
 
@@ -125,15 +134,22 @@ OpInfo discretize() {
 
 OpInfo scan() {
   return {.name = "scan",
-          .inputs = {with_gradient("a", "[C], [C, C], [B, L, C] or [B, L, H]"),
-                     with_gradient("b", "[B, L, C], [B, L, H, P] or [B, L, H, P, N]"),
-                     {.name = "h0",
-                      .shape = "as b without L",
-                      .optional = true,
-                      .gradient = true,
-                      .gradient_when_absent = true},
-                     {.name = "start", .shape = "[B, L]", .optional = true}},
-          .outputs = {with_gradient("h", "as b"), optional_with_gradient("final_state", "as b without L")},
+          .inputs =
+              {{.name = "a", .shape = "[C], [C, C], [B, L, C] or [B, L, H]", .gradient = true, .wide = true},
+               with_gradient("b", "[B, L, C], [B, L, H, P] or [B, L, H, P, N]"),
+               {.name = "h0",
+                .shape = "as b without L",
+                .optional = true,
+                .gradient = true,
+                .gradient_when_absent = true,
+                .wide = true},
+               {.name = "start", .shape = "[B, L]", .optional = true}},
+          .outputs = {with_gradient("h", "as b"),
+                      {.name = "final_state",
+                       .shape = "as b without L",
+                       .optional = true,
+                       .gradient = true,
+                       .wide = true}},
           .options = {{"decay", {"constant", "varying", "per head", "dense"}},
                       {"direction", {"forward", "reversed"}},
                       {"minus_one", {"no", "yes"}},
@@ -141,7 +157,7 @@ OpInfo scan() {
                       given("start"),
                       given("final_state")},
           .numbers = {},
-          .dtypes = both_types(),
+          .dtypes = all_types(),
           .limits = {"L >= 1", "dense on cuda: C <= " + std::to_string(kMostDenseStatesOnCuda)}};
 }
 

@@ -42,11 +42,14 @@ Layout decay_layout(const ScanForward& args) noexcept {
 void check_sequence(Check& check, const char* argument, const ConstView& sequence,
                     const ScanForward& args) noexcept {
   const Form form = form_of(sequence);
+  check.takes_16_bits();
   check.input(argument, sequence, {form.sequence, Layout::rows});
   check.not_empty('L');
-  check.input("a", args.a, {form.decay, decay_layout(args)});
-  check.optional_input("h0", args.h0, form.state);
+  check.input("a", args.a, wide(form.decay, decay_layout(args)));
+  check.optional_input("h0", args.h0, wide(form.state));
   check.optional_input("start", args.start, "B L");
+  check.require(!is_dense(args) || !is_16_bit(sequence.dtype),
+                "a is one matrix, which wants tensors of f32 or f64");
   check.number("direction", static_cast<double>(args.direction), args.direction <= ScanDirection::reversed,
                "forward or reversed");
 }
@@ -60,7 +63,7 @@ Status check(const ScanForward& args) noexcept {
   check_sequence(check, "b", args.b, args);
   const Form form = form_of(args.b);
   check.output("h", args.h, {form.sequence, Layout::rows});
-  check.optional_output("final_state", args.final_state, form.state);
+  check.optional_output("final_state", args.final_state, wide(form.state));
   SCANTAPE_TRY(check.finish());
   return check_size("scan", args);
 }
@@ -70,14 +73,14 @@ Status check(const ScanBackward& args) noexcept {
   check_sequence(check, "h", args.h, args);
   const Form form = form_of(args.h);
   check.optional_input("d_h", args.d_h, {form.sequence, Layout::rows});
-  check.optional_input("d_final_state", args.d_final_state, form.state);
+  check.optional_input("d_final_state", args.d_final_state, wide(form.state));
   const char* const decay = is_dense(args)       ? "C C"
                             : args.a.rank() == 1 ? "C"
                             : args.h.rank() == 3 ? "B L C"
                                                  : "B L H";
-  check.gradient("d_a", args.d_a, {decay, decay_layout(args)});
+  check.gradient("d_a", args.d_a, wide(decay, decay_layout(args)));
   check.gradient("d_b", args.d_b, {form.sequence, Layout::rows});
-  check.gradient("d_h0", args.d_h0, form.state);
+  check.gradient("d_h0", args.d_h0, wide(form.state));
   SCANTAPE_TRY(check.finish());
   return check_size("scan_backward", args);
 }

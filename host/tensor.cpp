@@ -1,6 +1,7 @@
 #include "scantape/tensor.h"
 
 #include <string>
+#include <type_traits>
 
 #include "runtime/arena.h"
 
@@ -79,11 +80,27 @@ void check_shape(const Shape& shape, DType dtype) {
   if (!fits) refuse("tensor: " + name(shape) + " is not a shape, or more than memory can hold");
 }
 
+/// Calls f with a value of the C++ type that stands for `dtype`.
+template <class F>
+auto with_type(DType dtype, F f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::f64:
+      return f(double{});
+    case DType::bf16:
+      return f(BFloat16{});
+    case DType::f16:
+      return f(Float16{});
+  }
+  refuse("tensor: dtype code " + std::to_string(static_cast<int>(dtype)) + " is none");
+}
+
+/// Every type that is not f64 is part of f32: by way of it nothing is rounded twice.
 template <class To, class From>
-void convert(const Tensor& source, Tensor& result) {
-  const std::vector<From> values = source.values<From>();
-  To* target = result.mutable_data<To>();
-  for (std::size_t i = 0; i < values.size(); ++i) target[i] = static_cast<To>(values[i]);
+To converted(From value) {
+  using Wide = std::conditional_t<std::is_same_v<From, double>, double, float>;
+  return static_cast<To>(static_cast<Wide>(value));
 }
 
 }  // namespace
@@ -105,8 +122,10 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
 Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
   check_shape(shape, dtype);
   const auto count = static_cast<std::size_t>(shape.elements());
-  if (dtype == DType::f64) return from(shape, std::vector<double>(count, value), device);
-  return from(shape, std::vector<float>(count, static_cast<float>(value)), device);
+  return with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    return from(shape, std::vector<T>(count, static_cast<T>(value)), device);
+  });
 }
 
 template <class T>
@@ -169,10 +188,15 @@ Tensor Tensor::to(DType type) const {
   if (!present()) refuse("tensor: absent, cannot be converted");
   if (type == dtype()) return *this;
   Tensor host = empty(shape(), type);
-  if (type == DType::f64)
-    convert<double, float>(*this, host);
-  else
-    convert<float, double>(*this, host);
+  with_type(dtype(), [&](auto from_zero) {
+    using From = decltype(from_zero);
+    const std::vector<From> from = values<From>();
+    with_type(type, [&](auto to_zero) {
+      using To = decltype(to_zero);
+      To* const target = host.mutable_data<To>();
+      for (std::size_t i = 0; i < from.size(); ++i) target[i] = converted<To>(from[i]);
+    });
+  });
   return host.to(device());
 }
 
@@ -223,11 +247,19 @@ std::uint64_t Tensor::version() const noexcept {
 
 template Tensor Tensor::from<float>(const Shape&, const std::vector<float>&, Device);
 template Tensor Tensor::from<double>(const Shape&, const std::vector<double>&, Device);
+template Tensor Tensor::from<BFloat16>(const Shape&, const std::vector<BFloat16>&, Device);
+template Tensor Tensor::from<Float16>(const Shape&, const std::vector<Float16>&, Device);
 template const float* Tensor::data<float>() const;
 template const double* Tensor::data<double>() const;
+template const BFloat16* Tensor::data<BFloat16>() const;
+template const Float16* Tensor::data<Float16>() const;
 template float* Tensor::mutable_data<float>();
 template double* Tensor::mutable_data<double>();
+template BFloat16* Tensor::mutable_data<BFloat16>();
+template Float16* Tensor::mutable_data<Float16>();
 template std::vector<float> Tensor::values<float>() const;
 template std::vector<double> Tensor::values<double>() const;
+template std::vector<BFloat16> Tensor::values<BFloat16>() const;
+template std::vector<Float16> Tensor::values<Float16>() const;
 
 }  // namespace scantape

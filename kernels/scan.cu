@@ -25,7 +25,11 @@
 //
 // A decay that is one matrix is walked otherwise: scan_dense.cuh.
 //
-// Variants: with and without starts, f32 and f64, and those of common/scan.cuh.
+// Sequences (b, h, start and their cotangents) may be stored in 16 bits: S is what they are stored in, T what they are
+// computed in. Decays, states before and after, maps and all that is summed are T; h is rounded where it is written, and
+// carried on as it was.
+//
+// Variants: with and without starts, f32, f64, bf16 and f16, and those of common/scan.cuh.
 //
 // Bytes: forward reads b (and a where it varies), writes h: 2 n or 3 n elements. Backward reads d_h and h
 // (and a), writes d_b (and d_a): 3 n or 5 n. Where time is cut into parts, b and a (d_h and a) are read twice.
@@ -93,8 +97,9 @@ class LinearThread {
   bool minus_one_;
 };
 
-template <class T, bool kStarts>
+template <class S, bool kStarts>
 struct LinearForward {
+  using T = Compute<S>;
   using Map = Composed<T, kStarts>;
   using State = T;
   using Sum = T;
@@ -102,9 +107,9 @@ struct LinearForward {
 
   Clock clock;
   Decays<T> a;
-  Timed<T> b, h;
+  Timed<S> b, h;
   Source<T> h0;
-  const T* start;
+  const S* start;
   Target<T> final_state;
 
   class Thread : public LinearThread<T, kStarts> {
@@ -124,7 +129,7 @@ struct LinearForward {
     __device__ Step load(std::int64_t r) const {
       const std::int64_t row = scan_.clock.row(item_, r);
       bool start = false;
-      if constexpr (kStarts) start = scan_.start[row] != T(0);
+      if constexpr (kStarts) start = loaded_from(scan_.start + row) != T(0);
       return {a_.at(row), b_.at(row), start};
     }
     __device__ void emit(std::int64_t r, bool exists, const Step&, T state) const {
@@ -138,7 +143,7 @@ struct LinearForward {
     const LinearForward& scan_;
     std::int64_t item_, channel_;
     Track<const T> a_;
-    Track<T> b_, h_;
+    Track<S> b_, h_;
   };
 };
 
@@ -158,8 +163,9 @@ struct DecayGradient {
 };
 
 /// The recurrence of g: step r is row length - 1 - r of the forward scan's order.
-template <class T, bool kStarts>
+template <class S, bool kStarts>
 struct LinearBackward {
+  using T = Compute<S>;
   using Map = Composed<T, kStarts>;
   using State = T;
   using Sum = T;
@@ -168,11 +174,11 @@ struct LinearBackward {
 
   Clock clock;  // of the forward scan
   Decays<T> a;
-  Timed<T> h, d_h;
+  Timed<S> h, d_h;
   Source<T> h0, d_final_state;
-  const T* start;
+  const S* start;
   DecayGradient<T> d_a;
-  Timed<T> d_b;
+  Timed<S> d_b;
   Target<T> d_h0;
   T* sums;  // of d_a where a is constant
 
@@ -230,7 +236,7 @@ struct LinearBackward {
 
    private:
     __device__ bool starts(std::int64_t row, bool beyond) const {
-      if constexpr (kStarts) return !beyond && scan_.start[row] != T(0);
+      if constexpr (kStarts) return !beyond && loaded_from(scan_.start + row) != T(0);
       return false;
     }
     /// A tile's part of d_a: the lanes of a tile stand side by side in one warp.
@@ -250,7 +256,8 @@ struct LinearBackward {
     const LinearBackward& scan_;
     std::int64_t item_, channel_;
     Track<const T> a_;
-    Track<T> h_, d_h_, d_b_, d_a_;
+    Track<S> h_, d_h_, d_b_;
+    Track<T> d_a_;
     T sum_ = T(0);
   };
 };
@@ -307,26 +314,28 @@ Clock clock_of(const ScanForward& args, const Sequences& size) noexcept {
   return {size.length, args.direction == ScanDirection::reversed};
 }
 
-template <class T, bool kStarts>
+template <class S, bool kStarts>
 Status forward(const ScanForward& args, Room& room, bool run, Stream stream) {
+  using T = Compute<S>;
   const Sequences size = sequences(args.b);
-  using Scan = LinearForward<T, kStarts>;
+  using Scan = LinearForward<S, kStarts>;
   const Parts<Scan> parts = take_parts<Scan>(size, room);
   if (!run || size.channels() == 0) return Status();
   const Scan scan{clock_of(args, size),
                   decays<T>(args, size, args.b),
-                  timed<T>(args.b),
-                  timed<T>(args.h),
+                  timed<S>(args.b),
+                  timed<S>(args.h),
                   state_source<T>(args.h0, size),
-                  args.start.as<T>(),
+                  args.start.as<S>(),
                   state_target<T>(args.final_state, size)};
   return launch_scan(size, parts, scan, stream);
 }
 
-template <class T, bool kStarts>
+template <class S, bool kStarts>
 Status backward(const ScanBackward& args, Room& room, bool run, Stream stream) {
+  using T = Compute<S>;
   const Sequences size = sequences(args.h);
-  using Scan = LinearBackward<T, kStarts>;
+  using Scan = LinearBackward<S, kStarts>;
   const Parts<Scan> parts = take_parts<Scan>(size, room);
   const bool wants_d_a = args.d_a.wanted();
   const Target<T> d_a = target<T>(args.d_a);
@@ -347,13 +356,13 @@ Status backward(const ScanBackward& args, Room& room, bool run, Stream stream) {
   if (!run) return Status();
   const Scan scan{clock_of(args, size),
                   decays<T>(args, size, args.h),
-                  timed<T>(args.h),
-                  timed<T>(args.d_h),
+                  timed<S>(args.h),
+                  timed<S>(args.d_h),
                   state_source<T>(args.h0, size),
                   state_source<T>(args.d_final_state, size),
-                  args.start.as<T>(),
+                  args.start.as<S>(),
                   slopes,
-                  timed<T>(args.d_b),
+                  timed<S>(args.d_b),
                   state_target<T>(args.d_h0.wanted() ? args.d_h0.view : View(), size,
                                   args.d_h0.mode == WriteMode::accumulate),
                   sums};
@@ -371,20 +380,26 @@ Status backward(const ScanBackward& args, Room& room, bool run, Stream stream) {
 constexpr const char* kNoDtype = "scan: no CUDA kernel for this dtype";
 
 Status forward(const ScanForward& args, Room& room, bool run, Stream stream) {
-  return dispatch_dtype(args.b.dtype, kNoDtype, [&](auto zero) {
-    using T = decltype(zero);
-    if (dense_scan::is_dense(args)) return dense_scan::forward<T>(args, room, run, stream);
-    return args.start.present ? forward<T, true>(args, room, run, stream)
-                              : forward<T, false>(args, room, run, stream);
+  if (dense_scan::is_dense(args))
+    return dispatch_dtype(args.b.dtype, kNoDtype, [&](auto zero) {
+      return dense_scan::forward<decltype(zero)>(args, room, run, stream);
+    });
+  return dispatch_storage(args.b.dtype, kNoDtype, [&](auto zero) {
+    using S = decltype(zero);
+    return args.start.present ? forward<S, true>(args, room, run, stream)
+                              : forward<S, false>(args, room, run, stream);
   });
 }
 
 Status backward(const ScanBackward& args, Room& room, bool run, Stream stream) {
-  return dispatch_dtype(args.h.dtype, kNoDtype, [&](auto zero) {
-    using T = decltype(zero);
-    if (dense_scan::is_dense(args)) return dense_scan::backward<T>(args, room, run, stream);
-    return args.start.present ? backward<T, true>(args, room, run, stream)
-                              : backward<T, false>(args, room, run, stream);
+  if (dense_scan::is_dense(args))
+    return dispatch_dtype(args.h.dtype, kNoDtype, [&](auto zero) {
+      return dense_scan::backward<decltype(zero)>(args, room, run, stream);
+    });
+  return dispatch_storage(args.h.dtype, kNoDtype, [&](auto zero) {
+    using S = decltype(zero);
+    return args.start.present ? backward<S, true>(args, room, run, stream)
+                              : backward<S, false>(args, room, run, stream);
   });
 }
 

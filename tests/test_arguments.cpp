@@ -66,6 +66,12 @@ class Call {
     return slot;
   }
   void may_be(const char* output, const char* other) { pairs_.emplace_back(output, other); }
+  /// f32 where the others have 16 bits.
+  static Slot& widened(Slot& slot) {
+    slot.view->dtype = at_least_f32(slot.view->dtype);
+    return slot;
+  }
+  void takes_16_bits() { takes_16_bits_ = true; }
 
   void check_everything() {
     ASSERT_TRUE(run().ok()) << run().message();
@@ -93,10 +99,10 @@ class Call {
 
   Slot& add(const char* name, ConstView& view, const Shape& shape, bool written) {
     memory_.push_back(std::make_unique<Block>());
-    if (dtype_ == DType::f32) {
-      std::fill_n(reinterpret_cast<float*>(memory_.back()->bytes), kBytes / 4, 0.5F);
-    } else {
+    if (dtype_ == DType::f64) {
       std::fill_n(reinterpret_cast<double*>(memory_.back()->bytes), kBytes / 8, 0.5);
+    } else {
+      std::fill_n(reinterpret_cast<float*>(memory_.back()->bytes), kBytes / 4, 0.5F);  // or 16 bits of it
     }
     view = ConstView(memory_.back()->bytes, dtype_, kCpu, shape);
     slots_.push_back(Slot{name, &view, written, false, false, nullptr, false});
@@ -177,13 +183,24 @@ class Call {
     const DType good = slot.view->dtype;
     const DType other = good == DType::f32 ? DType::f64 : DType::f32;
     if (!slot.independent) {
-      refuse(slot, [&](ConstView& view) { view.dtype = other; }, {" is f32", "wants f64"},
-             {" is f64", "wants f32"});
+      const auto is_not = [](DType is, DType wanted) {
+        return std::vector<std::string>{std::string(" is ") + name(is), std::string("wants ") + name(wanted)};
+      };
+      refuse(
+          slot, [&](ConstView& view) { view.dtype = other; }, is_not(other, good), is_not(good, other));
+      for (const DType narrow : {DType::bf16, DType::f16}) {
+        if (narrow == good) continue;
+        const std::string is = std::string(" is ") + name(narrow);
+        refuse(slot, [&](ConstView& view) { view.dtype = narrow; },
+               takes_16_bits_ ? is_not(narrow, good) : std::vector<std::string>{is, "wants f"},
+               {std::string(" is ") + name(good), "wants "});
+      }
     }
     std::string op = op_;
     std::replace(op.begin(), op.end(), '_', ' ');
     refuse(slot, [](ConstView& view) { view.dtype = static_cast<DType>(9); },
-           {"Unsupported dtype for " + op, "dtype code 9", "wants f32 or f64"});
+           {"Unsupported dtype for " + op, "dtype code 9",
+            takes_16_bits_ ? "wants f32, f64, bf16 or f16" : "wants f32 or f64"});
   }
 
   template <class Change>
@@ -301,6 +318,7 @@ class Call {
   const std::string op_;
   Status (*const function_)(const Args&, Stream) noexcept;
   const DType dtype_;
+  bool takes_16_bits_ = false;
   std::vector<std::unique_ptr<Block>> memory_;
   std::vector<Slot> slots_;
   std::vector<std::pair<std::string, std::string>> pairs_;
@@ -320,27 +338,35 @@ std::string dtype_name(const testing::TestParamInfo<DType>& info) {
 
 INSTANTIATE_TEST_SUITE_P(AllDtypes, Arguments, testing::Values(DType::f32, DType::f64), dtype_name);
 
+/// Of ops that also take 16 bits.
+class Arguments16 : public Arguments {};
+
+INSTANTIATE_TEST_SUITE_P(AllDtypes, Arguments16,
+                         testing::Values(DType::f32, DType::f64, DType::bf16, DType::f16), dtype_name);
+
 template <class Args>
 void add_projection(Call<Args>& call) {
   call.input("x", call.args.x, {2, 3, 4}).strided = true;
   call.input("weight", call.args.weight, {5, 4});
 }
 
-TEST_P(Arguments, ProjectionForward) {
+TEST_P(Arguments16, ProjectionForward) {
   Call<ProjectionForward> call("projection", projection_forward, GetParam());
+  call.takes_16_bits();
   add_projection(call);
   call.input("bias", call.args.bias, {5}).optional = true;
   call.output("y", call.args.y, {2, 3, 5}).strided = true;
   call.check_everything();
 }
 
-TEST_P(Arguments, ProjectionBackward) {
+TEST_P(Arguments16, ProjectionBackward) {
   Call<ProjectionBackward> call("projection_backward", projection_backward, GetParam());
+  call.takes_16_bits();
   add_projection(call);
   call.input("d_y", call.args.d_y, {2, 3, 5}).strided = true;
   call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
-  call.gradient("d_weight", call.args.d_weight, {5, 4});
-  call.gradient("d_bias", call.args.d_bias, {5});
+  call.widened(call.gradient("d_weight", call.args.d_weight, {5, 4}));
+  call.widened(call.gradient("d_bias", call.args.d_bias, {5}));
   EXPECT_EQ(projection_backward(call.args).message(),
             "projection_backward: d_bias is wanted, but there is no bias");
   call.args.bias = ConstView(call.args.x.data, GetParam(), kCpu, {5});
@@ -357,10 +383,11 @@ struct NormOp {
 const NormOp kNorms[] = {{"layer_norm", 3, layer_norm_forward, layer_norm_backward},
                          {"rms_norm", 1, rms_norm_forward, rms_norm_backward}};
 
-TEST_P(Arguments, NormForward) {
+TEST_P(Arguments16, NormForward) {
   for (const NormOp& op : kNorms)
     for (const bool sum_wanted : {false, true}) {
       Call<NormForward> call(op.name, op.forward, GetParam());
+      call.takes_16_bits();
       call.input("x", call.args.x, {2, 3, 4}).strided = true;
       Slot& residual = call.input("residual", call.args.residual, {2, 3, 4});
       residual.strided = true;
@@ -373,7 +400,7 @@ TEST_P(Arguments, NormForward) {
         Slot& r = call.output("r", call.args.r, {2, 3, 4});
         r.strided = r.optional = true;
       }
-      call.output("statistics", call.args.statistics, {2, 3, op.numbers});
+      call.widened(call.output("statistics", call.args.statistics, {2, 3, op.numbers}));
       for (const char* over : {"x", "residual"}) {
         call.may_be("y", over);
         call.may_be("r", over);
@@ -389,11 +416,12 @@ TEST_P(Arguments, NormForward) {
     }
 }
 
-TEST_P(Arguments, NormBackward) {
+TEST_P(Arguments16, NormBackward) {
   for (const NormOp& op : kNorms)
     for (const bool summed : {false, true}) {
       const std::string name = std::string(op.name) + "_backward";
       Call<NormBackward> call(name.c_str(), op.backward, GetParam());
+      call.takes_16_bits();
       if (summed) {
         Slot& r = call.output("r", call.args.r, {2, 3, 4});
         r.written = false;
@@ -403,7 +431,7 @@ TEST_P(Arguments, NormBackward) {
         call.input("x", call.args.x, {2, 3, 4}).strided = true;
       }
       call.input("weight", call.args.weight, {4});
-      call.output("statistics", call.args.statistics, {2, 3, op.numbers}).written = false;
+      call.widened(call.output("statistics", call.args.statistics, {2, 3, op.numbers})).written = false;
       Slot& d_y = call.input("d_y", call.args.d_y, {2, 3, 4});
       d_y.strided = d_y.optional = true;
       if (summed) {
@@ -412,8 +440,8 @@ TEST_P(Arguments, NormBackward) {
       }
       call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
       if (summed) call.gradient("d_residual", call.args.d_residual, {2, 3, 4}).strided = true;
-      call.gradient("d_weight", call.args.d_weight, {4});
-      call.gradient("d_bias", call.args.d_bias, {4});
+      call.widened(call.gradient("d_weight", call.args.d_weight, {4}));
+      call.widened(call.gradient("d_bias", call.args.d_bias, {4}));
       call.may_be("d_x", "d_y");
       call.may_be("d_residual", "d_r");
       EXPECT_EQ(op.backward(call.args, {}).message(), name + ": d_bias is wanted, but there is no bias");
@@ -497,6 +525,7 @@ template <class Forward>
 void check_elementwise_forward(const char* op, Status (*function)(const Forward&, Stream) noexcept,
                                DType dtype) {
   Call<Forward> call(op, function, dtype);
+  call.takes_16_bits();
   add_elementwise(call);
   call.output("y", call.args.y, {2, 3, 4}).strided = true;
   call.may_be("y", "x");
@@ -507,6 +536,7 @@ template <class Backward>
 void check_elementwise_backward(const char* op, Status (*function)(const Backward&, Stream) noexcept,
                                 DType dtype) {
   Call<Backward> call(op, function, dtype);
+  call.takes_16_bits();
   add_elementwise(call);
   call.input("d_y", call.args.d_y, {2, 3, 4}).strided = true;
   call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
@@ -514,16 +544,16 @@ void check_elementwise_backward(const char* op, Status (*function)(const Backwar
   call.check_everything();
 }
 
-TEST_P(Arguments, SoftplusForward) {
+TEST_P(Arguments16, SoftplusForward) {
   check_elementwise_forward("softplus", softplus_forward, GetParam());
 }
-TEST_P(Arguments, SoftplusBackward) {
+TEST_P(Arguments16, SoftplusBackward) {
   check_elementwise_backward("softplus_backward", softplus_backward, GetParam());
 }
-TEST_P(Arguments, SiluForward) {
+TEST_P(Arguments16, SiluForward) {
   check_elementwise_forward("silu", silu_forward, GetParam());
 }
-TEST_P(Arguments, SiluBackward) {
+TEST_P(Arguments16, SiluBackward) {
   check_elementwise_backward("silu_backward", silu_backward, GetParam());
 }
 
@@ -679,21 +709,28 @@ class ScanArguments : public testing::TestWithParam<std::tuple<DType, const char
   bool rows() const { return !is("dense"); }
 };
 
+std::string scan_form_name(const testing::TestParamInfo<std::tuple<DType, const char*>>& info) {
+  return std::string(name(std::get<0>(info.param))) + "_" + std::get<1>(info.param);
+}
+
 INSTANTIATE_TEST_SUITE_P(AllDtypesAndForms, ScanArguments,
                          testing::Combine(testing::Values(DType::f32, DType::f64),
                                           testing::Values("constant", "varying", "dense")),
-                         [](const testing::TestParamInfo<std::tuple<DType, const char*>>& info) {
-                           return std::string(name(std::get<0>(info.param))) + "_" + std::get<1>(info.param);
-                         });
+                         scan_form_name);
+INSTANTIATE_TEST_SUITE_P(In16Bits, ScanArguments,
+                         testing::Combine(testing::Values(DType::bf16, DType::f16),
+                                          testing::Values("constant", "varying")),
+                         scan_form_name);
 
 TEST_P(ScanArguments, Forward) {
   Call<ScanForward> call("scan", scan_forward, dtype());
-  call.input("a", call.args.a, decay()).strided = rows();
+  call.takes_16_bits();
+  call.widened(call.input("a", call.args.a, decay())).strided = rows();
   call.input("b", call.args.b, {2, 3, 4}).strided = true;
-  call.input("h0", call.args.h0, {2, 4}).optional = true;
+  call.widened(call.input("h0", call.args.h0, {2, 4})).optional = true;
   call.input("start", call.args.start, {2, 3}).optional = true;
   call.output("h", call.args.h, {2, 3, 4}).strided = true;
-  call.output("final_state", call.args.final_state, {2, 4}).optional = true;
+  call.widened(call.output("final_state", call.args.final_state, {2, 4})).optional = true;
   call.check_everything();
   call.args.direction = static_cast<ScanDirection>(2);
   EXPECT_EQ(scan_forward(call.args).message(), "scan: direction is 2, wants forward or reversed");
@@ -701,45 +738,57 @@ TEST_P(ScanArguments, Forward) {
 
 TEST_P(ScanArguments, Backward) {
   Call<ScanBackward> call("scan_backward", scan_backward, dtype());
-  call.input("a", call.args.a, decay()).strided = rows();
+  call.takes_16_bits();
+  call.widened(call.input("a", call.args.a, decay())).strided = rows();
   call.output("h", call.args.h, {2, 3, 4}).strided = true;
   call.slot("h").written = false;
-  call.input("h0", call.args.h0, {2, 4}).optional = true;
+  call.widened(call.input("h0", call.args.h0, {2, 4})).optional = true;
   call.input("start", call.args.start, {2, 3}).optional = true;
   Slot& d_h = call.input("d_h", call.args.d_h, {2, 3, 4});
   d_h.optional = d_h.strided = true;
-  call.input("d_final_state", call.args.d_final_state, {2, 4}).optional = true;
-  call.gradient("d_a", call.args.d_a, decay()).strided = rows();
+  call.widened(call.input("d_final_state", call.args.d_final_state, {2, 4})).optional = true;
+  call.widened(call.gradient("d_a", call.args.d_a, decay())).strided = rows();
   call.gradient("d_b", call.args.d_b, {2, 3, 4}).strided = true;
-  call.gradient("d_h0", call.args.d_h0, {2, 4});
+  call.widened(call.gradient("d_h0", call.args.d_h0, {2, 4}));
   call.check_everything();
 }
 
 template <class Args>
 void add_heads(Call<Args>& call) {
-  call.input("a", call.args.a, {2, 3, 4}).strided = true;
-  call.input("h0", call.args.h0, {2, 4, 5}).optional = true;
+  call.widened(call.input("a", call.args.a, {2, 3, 4})).strided = true;
+  call.widened(call.input("h0", call.args.h0, {2, 4, 5})).optional = true;
   call.input("start", call.args.start, {2, 3}).optional = true;
 }
 
-TEST_P(Arguments, ScanPerHeadForward) {
+TEST_P(Arguments16, ScanPerHeadForward) {
   Call<ScanForward> call("scan", scan_forward, GetParam());
+  call.takes_16_bits();
   call.input("b", call.args.b, {2, 3, 4, 5}).strided = true;
   add_heads(call);
   call.output("h", call.args.h, {2, 3, 4, 5}).strided = true;
-  call.output("final_state", call.args.final_state, {2, 4, 5}).optional = true;
+  call.widened(call.output("final_state", call.args.final_state, {2, 4, 5})).optional = true;
   call.check_everything();
 }
 
-TEST_P(Arguments, ScanPerHeadBackward) {
+TEST_P(Arguments16, ScanPerHeadBackward) {
   Call<ScanBackward> call("scan_backward", scan_backward, GetParam());
+  call.takes_16_bits();
   call.output("h", call.args.h, {2, 3, 4, 5}).strided = true;
   call.slot("h").written = false;
   add_heads(call);
-  call.gradient("d_a", call.args.d_a, {2, 3, 4}).strided = true;
+  call.widened(call.gradient("d_a", call.args.d_a, {2, 3, 4})).strided = true;
   call.gradient("d_b", call.args.d_b, {2, 3, 4, 5}).strided = true;
-  call.gradient("d_h0", call.args.d_h0, {2, 4, 5});
+  call.widened(call.gradient("d_h0", call.args.d_h0, {2, 4, 5}));
   call.check_everything();
+}
+
+TEST(ScanIn16Bits, IsRefusedWithAMatrix) {
+  double memory[64] = {};
+  ScanForward args;
+  args.a = ConstView(memory, DType::f32, kCpu, {4, 4});
+  args.b = ConstView(memory + 16, DType::bf16, kCpu, {2, 3, 4});
+  args.h = View(memory + 32, DType::bf16, kCpu, {2, 3, 4});
+  EXPECT_EQ(scan_forward(args).message(), "scan: a is one matrix, which wants tensors of f32 or f64");
 }
 
 TEST_P(ScanArguments, NoSteps) {
@@ -1134,11 +1183,12 @@ TEST(R1, LayerNormWorksInBothDtypesAndRefusesOthers) {
     EXPECT_TRUE(layer_norm_forward(args).ok());
     EXPECT_NEAR(static_cast<double>(y[3]), 1.5 / std::sqrt(2.0), sizeof(T) == 4 ? 1e-7 : 1e-15);
 
-    args.x.dtype = static_cast<DType>(2);
+    args.x.dtype = static_cast<DType>(9);
     const Status unknown = layer_norm_forward(args);
     EXPECT_EQ(unknown.code(), Code::invalid_argument);
-    EXPECT_EQ(unknown.message(),
-              "layer_norm: Unsupported dtype for layer norm: x has dtype code 2, wants f32 or f64");
+    EXPECT_EQ(
+        unknown.message(),
+        "layer_norm: Unsupported dtype for layer norm: x has dtype code 9, wants f32, f64, bf16 or f16");
     args.x.dtype = sizeof(T) == 4 ? DType::f64 : DType::f32;
     EXPECT_EQ(layer_norm_forward(args).message(), std::string("layer_norm: weight is ") + name(dtype_of<T>) +
                                                       ", wants " + name(args.x.dtype) + " as x");

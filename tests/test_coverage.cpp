@@ -80,6 +80,9 @@ TEST(Cases, NameOnlyWhatTheRegistryKnows) {
       EXPECT_TRUE(!input.gradient || input.present || known.gradient_when_absent)
           << c.name << ": " << input.name;
       EXPECT_EQ(input.type == ElementType::f64, known.f64) << c.name << ": " << input.name;
+      EXPECT_EQ(input.type == ElementType::wide, known.wide) << c.name << ": " << input.name;
+      EXPECT_EQ(input.type_of_gradient() == ElementType::wide, known.wide || known.wide_gradient)
+          << c.name << ": d_" << input.name;
     }
     for (std::size_t i = 0; i < c.outputs.size(); ++i) {
       const Output& output = c.outputs[i];
@@ -91,6 +94,7 @@ TEST(Cases, NameOnlyWhatTheRegistryKnows) {
           << c.name << ": " << output.name;
       EXPECT_TRUE(!output.cotangent || known.gradient) << c.name << ": " << output.name;
       EXPECT_EQ(static_cast<bool>(output.initial), known.in_place) << c.name << ": " << output.name;
+      EXPECT_EQ(output.type == ElementType::wide, known.wide) << c.name << ": " << output.name;
     }
     ASSERT_EQ(c.options.size(), op->options.size()) << c.name;
     for (std::size_t i = 0; i < c.options.size(); ++i) {
@@ -113,16 +117,37 @@ TEST(Cases, GiveWhatTheirOptionsSay) {
     }
 }
 
+bool runs_in(const Case& c, DType dtype) {
+  const std::vector<DType> all = dtypes(c);
+  return std::find(all.begin(), all.end(), dtype) != all.end();
+}
+
+/// A case runs in no type that its op does not take.
+TEST(Cases, RunInTypesOfTheirOp) {
+  for (const Case& c : all_cases()) {
+    const std::vector<DType>& known = find_op(c.op)->dtypes;
+    for (const DType dtype : dtypes(c))
+      EXPECT_NE(std::find(known.begin(), known.end(), dtype), known.end()) << c.name << " " << name(dtype);
+  }
+}
+
+/// In every type that the op takes.
 TEST(Registry, EveryOptionAndGradientHasACase) {
   for (const OpInfo& op : registry()) {
     EXPECT_FALSE(cases_of(op.name).empty()) << op.name;
+    EXPECT_FALSE(op.dtypes.empty()) << op.name;
+    for (const DType dtype : op.dtypes)
+      EXPECT_TRUE(some_case(op.name, [&](const Case& c) { return c.properties && runs_in(c, dtype); }))
+          << op.name << " " << name(dtype);
     for (const OpArgument& argument : op.inputs) {
       if (!op.has_backward() || !argument.gradient) continue;
       const auto checked = [&](const Case& c) {
         const Input* input = find_input(c, argument.name);
         return input->gradient && !input->zero_gradient;
       };
-      EXPECT_TRUE(some_case(op.name, checked)) << op.name << ": " << argument.name;
+      for (const DType dtype : op.dtypes)
+        EXPECT_TRUE(some_case(op.name, [&](const Case& c) { return checked(c) && runs_in(c, dtype); }))
+            << op.name << ": " << argument.name << " in " << name(dtype);
       for (const OpOption& option : op.options)
         for (const std::string& value : option.values) {
           const bool left_out =

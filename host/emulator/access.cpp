@@ -109,10 +109,10 @@ __attribute__((always_inline)) inline bool Worker::ordered(const Access& earlier
 inline void Worker::note_read(Cell& cell, unsigned bytes, std::uint32_t ordered_below, std::uint32_t place) {
   const Access now{owner_, tick_, 1u << lane_, place | bytes};
   for (Access& read : cell.reads) {
-    if (read.owner != owner_) continue;
+    // Lanes that read different bytes of the word have records of their own: in one it would be lost who read which.
+    if (read.owner != owner_ || (read.place & 15u) != bytes) continue;
     if (read.tick == tick_) {
       read.lanes |= now.lanes;
-      read.place |= bytes;
     } else if (ordered(read, ordered_below)) {
       read = now;
     } else {

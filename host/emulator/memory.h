@@ -24,7 +24,7 @@ enum ByteState : std::uint8_t {
 };
 
 /// Who touched four bytes last: `owner` is the block's serial number and its warp, `tick` the block's time.
-/// One record stands for all lanes of a warp that read at one time.
+/// One record stands for all lanes of a warp that read the same bytes at one time.
 struct Access {
   std::uint32_t owner = 0;
   std::uint32_t tick = 0;

@@ -13,14 +13,12 @@
 /// the source fixes: never in one that depends on the number of threads.
 namespace scantape::reference {
 
-/// Calls `body` with a value of the C++ type that stands for `dtype`.
+/// Calls `body` with a value of the C++ type that stands for `dtype`, f32 or f64. Tensors of 16 bits have been converted
+/// before they come here (in_f32.h), or refused.
 template <class Body>
 void dispatch(DType dtype, const Body& body) {
-  if (dtype == DType::f32) {
-    body(float{});
-  } else {
-    body(double{});
-  }
+  if (dtype == DType::f32) body(float{});
+  if (dtype == DType::f64) body(double{});
 }
 
 /// `body` allocates scratch: the one thing that can go wrong here.

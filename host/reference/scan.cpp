@@ -1,5 +1,6 @@
 #include "scantape/scan.h"
 
+#include "in_f32.h"
 #include "timed.h"
 
 namespace scantape::reference {
@@ -280,6 +281,7 @@ void dense_backward(const ScanBackward& args) {
 }  // namespace
 
 Status scan_forward(const ScanForward& args) noexcept {
+  if (is_16_bit(args.b.dtype)) return in_f32("scan", args, scan_forward);
   return run("scan", [&] {
     dispatch(args.b.dtype, [&](auto zero) {
       using T = decltype(zero);
@@ -289,6 +291,7 @@ Status scan_forward(const ScanForward& args) noexcept {
 }
 
 Status scan_backward(const ScanBackward& args) noexcept {
+  if (is_16_bit(args.h.dtype)) return in_f32("scan_backward", args, scan_backward);
   return run("scan_backward", [&] {
     dispatch(args.h.dtype, [&](auto zero) {
       using T = decltype(zero);

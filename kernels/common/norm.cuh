@@ -5,6 +5,9 @@
 //   rms:    d = r
 //   rstd = 1 / sqrt(sum(d^2) / E + eps);  xh = d rstd;  y = xh weight + bias
 //
+// x, residual, weight, bias, y, r and their cotangents are stored in one type T; statistics and the gradients of weight
+// and bias are of the type that T is computed in, as is all that is not stored.
+//
 // Two passes are not enough in low precision: where the mean is large against the spread, its own rounding
 // error is the same for every element and grows into the variance and xh. c measures that error, and taking
 // it off costs one more sum.
@@ -134,14 +137,15 @@ __device__ void for_each_element(const Row& row, std::int64_t columns, Use use) 
   });
 }
 
-/// Statistics of a row of `columns` elements.
-template <class T, Norm kNorm, class Row, class Group>
-__device__ RowStatistics<T, kNorm> row_statistics(const Row& row, std::int64_t columns, Eps<T> eps,
-                                                  const Group& group) {
+/// Statistics of a row of `columns` elements, stored in S.
+template <class S, Norm kNorm, class Row, class Group>
+__device__ RowStatistics<Compute<S>, kNorm> row_statistics(const Row& row, std::int64_t columns,
+                                                           Eps<Compute<S>> eps, const Group& group) {
+  using T = Compute<S>;
   using Range = NormRange<T>;
   const T count = static_cast<T>(columns), share = T(1) / count;
   T largest = 0, total = 0;
-  for_each_element<T>(row, columns, [&](T r) {
+  for_each_element<S>(row, columns, [&](T r) {
     largest = abs_of(r) > largest ? abs_of(r) : largest;
     total += kNorm == Norm::layer ? r : r * share * r;
   });
@@ -153,16 +157,16 @@ __device__ RowStatistics<T, kNorm> row_statistics(const Row& row, std::int64_t c
   if constexpr (kNorm == Norm::layer) {
     if (huge) {
       total = 0;
-      for_each_element<T>(row, columns, [&](T r) { total += r * scale; });
+      for_each_element<S>(row, columns, [&](T r) { total += r * scale; });
     }
     s.mean = group.sum(total) / count;
     total = 0;
-    for_each_element<T>(row, columns, [&](T r) { total += r * scale - s.mean; });
+    for_each_element<S>(row, columns, [&](T r) { total += r * scale - s.mean; });
     s.correction = group.sum(total) / count;
   }
   if (kNorm == Norm::layer || huge || tiny) {
     total = 0;
-    for_each_element<T>(row, columns, [&](T r) {
+    for_each_element<S>(row, columns, [&](T r) {
       const T d = s.centred(r, scale) * lift;
       total += d * share * d;
     });
@@ -177,15 +181,16 @@ __device__ RowStatistics<T, kNorm> row_statistics(const Row& row, std::int64_t c
 template <class T>
 struct NormTargets {
   Source<T> weight, bias;
-  Target<T> y, r, statistics;
+  Target<T> y, r;
+  Target<Compute<T>> statistics;
 };
 
 /// Normalises one row. Each pack is read before it is written, by one thread: y and r may lie over what the
 /// row is made of.
 template <class T, Norm kNorm, class Row, class Group>
-__device__ void normalise_row(const Row& row, std::int64_t index, std::int64_t columns, Eps<T> eps,
+__device__ void normalise_row(const Row& row, std::int64_t index, std::int64_t columns, Eps<Compute<T>> eps,
                               const NormTargets<T>& to, const Group& group) {
-  const RowStatistics<T, kNorm> s = row_statistics<T, kNorm>(row, columns, eps, group);
+  const RowStatistics<Compute<T>, kNorm> s = row_statistics<T, kNorm>(row, columns, eps, group);
   row.each_pack([&](std::int64_t column, Pack<T> r) {
     const std::int64_t remaining = columns - column;
     if (to.r.wanted()) to.r.store(index, column, remaining, r);
@@ -197,7 +202,7 @@ __device__ void normalise_row(const Row& row, std::int64_t index, std::int64_t c
   if (group.leads()) s.save(to.statistics, index);
 }
 
-/// x + residual, by packs.
+/// x + residual, by packs, as it is stored.
 template <class T>
 struct SummedSource {
   Source<T> x, residual;
@@ -207,11 +212,15 @@ struct SummedSource {
     if (residual.present()) {
       const Pack<T> more = residual.load(row, column, remaining);
 #pragma unroll
-      for (int i = 0; i < kPack<T>; ++i) r[i] += more[i];
+      for (int i = 0; i < kPack<T>; ++i) r[i] = loaded(stored<T>(r[i] + more[i]));
     }
     return r;
   }
 };
+
+/// Columns of the narrowest rows that a warp holds: a pack a lane, or 128.
+template <class T>
+inline constexpr int kFewColumns = kPack<T> > 4 ? 32 * kPack<T> : 128;
 
 /// Packs of a lane where a warp holds kColumns columns.
 template <class T, int kColumns>
@@ -262,8 +271,8 @@ constexpr int blocks_at_a_time(std::size_t held_bytes) {
 }
 
 template <class T, Norm kNorm, int kColumns>
-static __global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(kColumns * sizeof(T)))
-    norm_fwd_warp_row_kernel(Extent extent, SummedSource<T> from, Eps<T> eps, NormTargets<T> to) {
+static __global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(kColumns * sizeof(Compute<T>)))
+    norm_fwd_warp_row_kernel(Extent extent, SummedSource<T> from, Eps<Compute<T>> eps, NormTargets<T> to) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps;
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.y; row < extent.rows;
        row += step) {
@@ -272,14 +281,14 @@ static __global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(kColumn
 #pragma unroll
     for (int p = 0; p < kLanePacks<T, kColumns>; ++p)
       held.packs[p] = from.load(row, lane_column<T>(p), extent.columns - lane_column<T>(p));
-    normalise_row<T, kNorm>(held, row, extent.columns, eps, to, WarpGroup<T>{});
+    normalise_row<T, kNorm>(held, row, extent.columns, eps, to, WarpGroup<Compute<T>>{});
   }
 }
 
 template <class T, Norm kNorm>
 static __global__ void __launch_bounds__(kBlockThreads)
-    norm_fwd_block_row_kernel(Extent extent, SummedSource<T> from, Eps<T> eps, NormTargets<T> to) {
-  const BlockGroup<T> group{shared_storage<BlockSum<T, kBlockThreads>>()};
+    norm_fwd_block_row_kernel(Extent extent, SummedSource<T> from, Eps<Compute<T>> eps, NormTargets<T> to) {
+  const BlockGroup<Compute<T>> group{shared_storage<BlockSum<Compute<T>, kBlockThreads>>()};
   for (std::int64_t row = blockIdx.x; row < extent.rows; row += gridDim.x) {
     const ReadRow<T, SummedSource<T>> read{from, row, extent.columns, static_cast<int>(threadIdx.x),
                                            kBlockThreads};
@@ -292,7 +301,9 @@ static __global__ void __launch_bounds__(kBlockThreads)
 /// What backward reads of a norm; d_y and d_r may be absent, which means zero.
 template <class T>
 struct NormCotangents {
-  Source<T> r, weight, statistics, d_y, d_r;
+  Source<T> r, weight;
+  Source<Compute<T>> statistics;
+  Source<T> d_y, d_r;
 };
 
 /// The two targets of d_r, each in its own mode.
@@ -309,11 +320,12 @@ struct RowGradients {
 
 /// Rows blockIdx.x * rows_per_block on, a warp per row; the block's sums for d_weight and d_bias go to its
 /// row of the partials, either of which may be null.
-template <class T, Norm kNorm, int kColumns>
-static __global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(2 * kColumns * sizeof(T)))
-    norm_bwd_warp_row_kernel(Extent extent, std::int64_t rows_per_block, NormCotangents<T> from,
-                             RowGradients<T> to, T* weight_partial, T* bias_partial) {
-  constexpr int kPacks = kLanePacks<T, kColumns>;
+template <class S, Norm kNorm, int kColumns>
+static __global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(2 * kColumns * sizeof(Compute<S>)))
+    norm_bwd_warp_row_kernel(Extent extent, std::int64_t rows_per_block, NormCotangents<S> from,
+                             RowGradients<S> to, Compute<S>* weight_partial, Compute<S>* bias_partial) {
+  using T = Compute<S>;
+  constexpr int kPacks = kLanePacks<S, kColumns>;
   struct Storage {
     T cell[kWarps][kColumns];
   };
@@ -322,22 +334,22 @@ static __global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(2 * kCo
   const T count = static_cast<T>(columns);
   const std::int64_t begin = blockIdx.x * rows_per_block;
   const std::int64_t end = begin + rows_per_block < extent.rows ? begin + rows_per_block : extent.rows;
-  Pack<T> weight_sum[kPacks] = {}, bias_sum[kPacks] = {};
+  Pack<S> weight_sum[kPacks] = {}, bias_sum[kPacks] = {};
 
   for (std::int64_t row = begin + threadIdx.y; row < end; row += kWarps) {
     RowStatistics<T, kNorm> s{};
-    Pack<T> xh[kPacks] = {}, g[kPacks] = {};
+    Pack<S> xh[kPacks] = {}, g[kPacks] = {};
     T c1 = 0, c2 = 0;
     if (from.d_y.present()) {  // the same for all threads
       s = RowStatistics<T, kNorm>::saved(from.statistics, row);
 #pragma unroll
       for (int p = 0; p < kPacks; ++p) {
-        const std::int64_t column = lane_column<T>(p);
+        const std::int64_t column = lane_column<S>(p);
         xh[p] = from.r.load(row, column, columns - column);
         g[p] = from.d_y.load(row, column, columns - column);
-        const Pack<T> w = from.weight.load(0, column, columns - column);
+        const Pack<S> w = from.weight.load(0, column, columns - column);
 #pragma unroll
-        for (int i = 0; i < kPack<T>; ++i) {
+        for (int i = 0; i < kPack<S>; ++i) {
           if (column + i < columns) {
             xh[p][i] = s.normalised(xh[p][i]);
             weight_sum[p][i] += g[p][i] * xh[p][i];
@@ -354,21 +366,21 @@ static __global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(2 * kCo
     c2 = warp_sum(c2) / count;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      const std::int64_t column = lane_column<T>(p);
+      const std::int64_t column = lane_column<S>(p);
       if (column >= columns) continue;
-      Pack<T> d = from.d_r.load_or_zero(row, column, columns - column);
+      Pack<S> d = from.d_r.load_or_zero(row, column, columns - column);
 #pragma unroll
-      for (int i = 0; i < kPack<T>; ++i) d[i] = s.d_r(g[p][i], xh[p][i], c1, c2) + d[i];
+      for (int i = 0; i < kPack<S>; ++i) d[i] = s.d_r(g[p][i], xh[p][i], c1, c2) + d[i];
       to.store(row, column, columns - column, d);
     }
   }
 
-  const auto join_warps = [&](const Pack<T>* sums, T* partial) {
+  const auto join_warps = [&](const Pack<S>* sums, T* partial) {
     if (partial == nullptr) return;  // the same for all threads
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
 #pragma unroll
-      for (int i = 0; i < kPack<T>; ++i) storage.cell[threadIdx.y][lane_column<T>(p) + i] = sums[p][i];
+      for (int i = 0; i < kPack<S>; ++i) storage.cell[threadIdx.y][lane_column<S>(p) + i] = sums[p][i];
     }
     __syncthreads();
     for (std::int64_t column = threadIdx.y * 32 + threadIdx.x; column < columns; column += kBlockThreads) {
@@ -385,17 +397,18 @@ static __global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(2 * kCo
 
 /// d_r of one row from its elements and its cotangent, each read twice: a row in memory by a block, or one in
 /// shared memory by a warp. emit(column, remaining, d) takes the packs.
-template <class T, Norm kNorm, class Row, class Group, class Emit>
+template <class S, Norm kNorm, class Row, class Group, class Emit>
 __device__ void differentiate_row(const Row& row, std::int64_t index, std::int64_t columns,
-                                  const RowStatistics<T, kNorm>& s, Source<T> weight, Source<T> d_y,
+                                  const RowStatistics<Compute<S>, kNorm>& s, Source<S> weight, Source<S> d_y,
                                   const Group& group, Emit emit) {
+  using T = Compute<S>;
   const T count = static_cast<T>(columns);
   T c1 = 0, c2 = 0;
-  row.each_pack([&](std::int64_t column, const Pack<T>& r) {
-    const Pack<T> g = d_y.load(index, column, columns - column);
-    const Pack<T> w = weight.load(0, column, columns - column);
+  row.each_pack([&](std::int64_t column, const Pack<S>& r) {
+    const Pack<S> g = d_y.load(index, column, columns - column);
+    const Pack<S> w = weight.load(0, column, columns - column);
 #pragma unroll
-    for (int i = 0; i < kPack<T>; ++i) {
+    for (int i = 0; i < kPack<S>; ++i) {
       if (column + i < columns) {
         if (kNorm == Norm::layer) c1 += g[i] * w[i];
         c2 += g[i] * w[i] * s.normalised(r[i]);
@@ -404,11 +417,11 @@ __device__ void differentiate_row(const Row& row, std::int64_t index, std::int64
   });
   if (kNorm == Norm::layer) c1 = group.sum(c1) / count;
   c2 = group.sum(c2) / count;
-  row.each_pack([&](std::int64_t column, const Pack<T>& r) {
-    const Pack<T> w = weight.load(0, column, columns - column);
-    Pack<T> g = d_y.load(index, column, columns - column);
+  row.each_pack([&](std::int64_t column, const Pack<S>& r) {
+    const Pack<S> w = weight.load(0, column, columns - column);
+    Pack<S> g = d_y.load(index, column, columns - column);
 #pragma unroll
-    for (int i = 0; i < kPack<T>; ++i) g[i] = s.d_r(g[i] * w[i], s.normalised(r[i]), c1, c2);
+    for (int i = 0; i < kPack<S>; ++i) g[i] = s.d_r(g[i] * w[i], s.normalised(r[i]), c1, c2);
     emit(column, columns - column, g);
   });
 }
@@ -416,7 +429,7 @@ __device__ void differentiate_row(const Row& row, std::int64_t index, std::int64
 template <class T, Norm kNorm>
 static __global__ void __launch_bounds__(kBlockThreads)
     norm_bwd_block_row_kernel(Extent extent, NormCotangents<T> from, RowGradients<T> to) {
-  const BlockGroup<T> group{shared_storage<BlockSum<T, kBlockThreads>>()};
+  const BlockGroup<Compute<T>> group{shared_storage<BlockSum<Compute<T>, kBlockThreads>>()};
   for (std::int64_t row = blockIdx.x; row < extent.rows; row += gridDim.x) {
     const ReadRow<T, Source<T>> read{from.r, row, extent.columns, static_cast<int>(threadIdx.x),
                                      kBlockThreads};
@@ -427,9 +440,9 @@ static __global__ void __launch_bounds__(kBlockThreads)
       });
       continue;
     }
-    differentiate_row(read, row, extent.columns, RowStatistics<T, kNorm>::saved(from.statistics, row),
-                      from.weight, from.d_y, group,
-                      [&](std::int64_t column, std::int64_t remaining, Pack<T> d) {
+    differentiate_row(read, row, extent.columns,
+                      RowStatistics<Compute<T>, kNorm>::saved(from.statistics, row), from.weight, from.d_y,
+                      group, [&](std::int64_t column, std::int64_t remaining, Pack<T> d) {
                         const Pack<T> more = from.d_r.load_or_zero(row, column, remaining);
 #pragma unroll
                         for (int i = 0; i < kPack<T>; ++i) d[i] = d[i] + more[i];
@@ -441,17 +454,18 @@ static __global__ void __launch_bounds__(kBlockThreads)
 /// Partial sums of d_weight (where kWeight) or d_bias over a tile of columns and a chunk of rows.
 template <class T, Norm kNorm, bool kWeight>
 static __global__ void __launch_bounds__(kBlockThreads)
-    norm_bwd_columns_kernel(Extent extent, std::int64_t rows_per_chunk, NormCotangents<T> from, T* partial) {
+    norm_bwd_columns_kernel(Extent extent, std::int64_t rows_per_chunk, NormCotangents<T> from,
+                            Compute<T>* partial) {
   auto& cells = shared_storage<ColumnCells<T>>();
   sum_columns(extent, rows_per_chunk, partial, cells,
               [&](std::int64_t row, std::int64_t column, std::int64_t remaining, Pack<T>& sum) {
                 if (!from.d_y.present()) return;
                 const Pack<T> g = from.d_y.load(row, column, remaining);
                 Pack<T> r = {};
-                RowStatistics<T, kNorm> s = {};
+                RowStatistics<Compute<T>, kNorm> s = {};
                 if constexpr (kWeight) {
                   r = from.r.load(row, column, remaining);
-                  s = RowStatistics<T, kNorm>::saved(from.statistics, row);
+                  s = RowStatistics<Compute<T>, kNorm>::saved(from.statistics, row);
                 }
 #pragma unroll
                 for (int i = 0; i < kPack<T>; ++i) sum[i] += kWeight ? g[i] * s.normalised(r[i]) : g[i];
@@ -498,13 +512,13 @@ Status norm_forward(const NormForward& args, Stream stream) {
   const Extent extent = norm_extent(args.x);
   const SummedSource<T> from{source<T>(args.x), source<T>(args.residual)};
   const NormTargets<T> to{source<T>(args.weight), source<T>(args.bias), target<T>(args.y), target<T>(args.r),
-                          target<T>(args.statistics)};
-  const Eps<T> eps = eps_of<T>(args.eps);
+                          target<Compute<T>>(args.statistics)};
+  const Eps<Compute<T>> eps = eps_of<Compute<T>>(args.eps);
   const auto warp_row = [&](auto kernel) {
     return launch("norm_fwd_warp_row_kernel", kernel, grid_for(extent.rows, kWarps, kMostBlocksX),
                   dim3(32, kWarps), 0, stream, extent, from, eps, to);
   };
-  if (extent.columns <= 128) return warp_row(norm_fwd_warp_row_kernel<T, kNorm, 128>);
+  if (extent.columns <= kFewColumns<T>) return warp_row(norm_fwd_warp_row_kernel<T, kNorm, kFewColumns<T>>);
   if (extent.columns <= 512) return warp_row(norm_fwd_warp_row_kernel<T, kNorm, 512>);
   if (extent.columns <= kMostForwardWarpColumns) return warp_row(norm_fwd_warp_row_kernel<T, kNorm, 1024>);
   return launch("norm_fwd_block_row_kernel", norm_fwd_block_row_kernel<T, kNorm>,
@@ -517,12 +531,13 @@ Status norm_backward(const NormBackward& args, Stream stream) {
   const Extent extent = norm_extent(normalised_rows(args));
   const NormBackwardPlan<T> plan(extent);
   const NormCotangents<T> from{source<T>(normalised_rows(args)), source<T>(args.weight),
-                               source<T>(args.statistics), source<T>(args.d_y), source<T>(args.d_r)};
+                               source<Compute<T>>(args.statistics), source<T>(args.d_y), source<T>(args.d_r)};
   const RowGradients<T> to{target<T>(args.d_x), target<T>(args.d_residual)};
-  const Target<T> d_weight = target<T>(args.d_weight), d_bias = target<T>(args.d_bias);
-  T* const workspace = static_cast<T*>(args.workspace.data);
-  T* const weight_partial = d_weight.wanted() ? workspace : nullptr;
-  T* const bias_partial = d_bias.wanted() ? workspace + plan.partial_rows * extent.columns : nullptr;
+  const Target<Compute<T>> d_weight = target<Compute<T>>(args.d_weight),
+                           d_bias = target<Compute<T>>(args.d_bias);
+  Compute<T>* const workspace = static_cast<Compute<T>*>(args.workspace.data);
+  Compute<T>* const weight_partial = d_weight.wanted() ? workspace : nullptr;
+  Compute<T>* const bias_partial = d_bias.wanted() ? workspace + plan.partial_rows * extent.columns : nullptr;
 
   if (plan.warp_row) {
     const auto warp_row = [&](auto kernel) {
@@ -530,10 +545,11 @@ Status norm_backward(const NormBackward& args, Stream stream) {
                     dim3(32, kWarps), 0, stream, extent, plan.rows_per_block, from, to, weight_partial,
                     bias_partial);
     };
-    SCANTAPE_TRY(extent.columns <= 128 ? warp_row(norm_bwd_warp_row_kernel<T, kNorm, 128>)
-                                       : warp_row(norm_bwd_warp_row_kernel<T, kNorm, 512>));
+    SCANTAPE_TRY(extent.columns <= kFewColumns<T>
+                     ? warp_row(norm_bwd_warp_row_kernel<T, kNorm, kFewColumns<T>>)
+                     : warp_row(norm_bwd_warp_row_kernel<T, kNorm, 512>));
   } else {
-    const auto columns = [&](auto kernel, T* partial) {
+    const auto columns = [&](auto kernel, Compute<T>* partial) {
       if (partial == nullptr) return Status();
       return launch("norm_bwd_columns_kernel", kernel, plan.columns.grid.grid, plan.columns.grid.block, 0,
                     stream, extent, plan.columns.rows, from, partial);
@@ -556,25 +572,29 @@ inline constexpr const char* kMissingNorm = "norm: no CUDA kernel for this dtype
 
 template <Norm kNorm>
 Status launch_norm_forward(const NormForward& args, Stream stream) noexcept {
-  return dispatch_dtype(args.x.dtype, kMissingNorm,
-                        [&](auto zero) { return norm_forward<decltype(zero), kNorm>(args, stream); });
+  return dispatch_storage(args.x.dtype, kMissingNorm,
+                          [&](auto zero) { return norm_forward<decltype(zero), kNorm>(args, stream); });
 }
 
 template <Norm kNorm>
 Status launch_norm_backward(const NormBackward& args, Stream stream) noexcept {
   if (!args.d_x.wanted() && !args.d_residual.wanted() && !args.d_weight.wanted() && !args.d_bias.wanted())
     return Status();
-  return dispatch_dtype(args.weight.dtype, kMissingNorm,
-                        [&](auto zero) { return norm_backward<decltype(zero), kNorm>(args, stream); });
+  return dispatch_storage(args.weight.dtype, kMissingNorm,
+                          [&](auto zero) { return norm_backward<decltype(zero), kNorm>(args, stream); });
 }
 
 inline std::int64_t norm_backward_workspace(const NormBackward& args) noexcept {
   if (!args.d_weight.wanted() && !args.d_bias.wanted()) return 0;
   const Extent extent = norm_extent(normalised_rows(args));
-  const std::int64_t partial_rows = args.weight.dtype == DType::f32
-                                        ? NormBackwardPlan<float>(extent).partial_rows
-                                        : NormBackwardPlan<double>(extent).partial_rows;
-  return 2 * partial_rows * extent.columns * size_of(args.weight.dtype);
+  std::int64_t bytes = 0;
+  const Status status = dispatch_storage(args.weight.dtype, kMissingNorm, [&](auto zero) {
+    using T = decltype(zero);
+    bytes = 2 * NormBackwardPlan<T>(extent).partial_rows * extent.columns *
+            static_cast<std::int64_t>(sizeof(Compute<T>));
+    return Status();
+  });
+  return status.ok() ? bytes : 0;
 }
 
 }  // namespace scantape::cuda

@@ -79,12 +79,12 @@ struct ColumnCells {
   Pack<T> cell[kBlockThreads];
 };
 
-/// Runs one block of a ColumnPlan: calls body(row, column, remaining, sum) for its packs and writes the
+/// Runs one block of a ColumnPlan of tensors of T: calls body(row, column, remaining, sum) for its packs and writes the
 /// block's sums to row blockIdx.y of `partial` [chunks, columns] (nowhere where partial is null). All threads
 /// must call it.
 template <class T, class Body>
-__device__ void sum_columns(Extent extent, std::int64_t rows_per_chunk, T* partial, ColumnCells<T>& cells,
-                            Body body) {
+__device__ void sum_columns(Extent extent, std::int64_t rows_per_chunk, Compute<T>* partial,
+                            ColumnCells<T>& cells, Body body) {
   const std::int64_t begin = blockIdx.y * rows_per_chunk;
   const std::int64_t end = begin + rows_per_chunk < extent.rows ? begin + rows_per_chunk : extent.rows;
   const std::int64_t width = static_cast<std::int64_t>(blockDim.x) * kPack<T>;

@@ -15,10 +15,10 @@ struct Track {
   bool accumulate = false;
 
   __device__ bool present() const { return data != nullptr; }
-  __device__ T at(std::int64_t row) const { return data[row * stride]; }
-  __device__ void put(std::int64_t row, T value) const {
+  __device__ auto at(std::int64_t row) const { return loaded_from(data + row * stride); }
+  __device__ void put(std::int64_t row, Compute<T> value) const {
     T* to = data + row * stride;
-    *to = accumulate ? *to + value : value;
+    *to = stored<T>(accumulate ? loaded_from(to) + value : value);
   }
 };
 

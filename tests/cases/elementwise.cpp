@@ -31,6 +31,7 @@ std::vector<Case> elementwise_cases(const std::string& op, const std::vector<Ele
     c.layout = layout;
     c.aliases = {{"y", "x"}, {"d_x", "d_y"}};
     c.finite_differences = regime.differences;
+    c.in_16_bits = shape.elements() <= 100000;  // larger ones show nothing more
     c.forward_operations = 4.0 * static_cast<double>(shape.elements());
     c.backward_operations = 6.0 * static_cast<double>(shape.elements());
     return c;

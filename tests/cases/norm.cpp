@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "image.h"
 #include "pairwise.h"
 
 namespace scantape::cases {
@@ -15,6 +16,7 @@ struct Regime {
   double step = 1;
   bool differences = true;
   bool f64_only = false;
+  bool in_16_bits = false, beyond_f16 = false;
 };
 
 /// Multiples of 1/64: added to numbers of 1e5, whose f32 are 1/128 apart, they give sums without rounding.
@@ -55,17 +57,23 @@ Regime rough(Regime regime, bool f64_only = false) {
   return regime;
 }
 
+Regime in_16_bits(Regime regime, bool beyond_f16 = false) {
+  regime.in_16_bits = true;
+  regime.beyond_f16 = beyond_f16;
+  return regime;
+}
+
 const Regime& unit() {
-  static const Regime regime = spread("unit", 1);
+  static const Regime regime = in_16_bits(spread("unit", 1));
   return regime;
 }
 const Regime& huge() {
-  static const Regime regime = rough(spread("2^61", 0x1p61));
+  static const Regime regime = in_16_bits(rough(spread("2^61", 0x1p61)), true);
   return regime;
 }
 const Regime& tiny() {
   // Squares and eps below f32's normal numbers.
-  static const Regime regime = with(spread("1e-20", 1e-20), 1e-42, 1e-20);
+  static const Regime regime = in_16_bits(with(spread("1e-20", 1e-20), 1e-42, 1e-20), true);
   return regime;
 }
 const Regime& far() {
@@ -74,7 +82,7 @@ const Regime& far() {
 }
 
 std::vector<Regime> regimes(bool centred) {
-  std::vector<Regime> list = {unit(), with(spread("eps", 1e-4), 1e-5, 1e-3), huge(),
+  std::vector<Regime> list = {unit(), in_16_bits(with(spread("eps", 1e-4), 1e-5, 1e-3)), huge(),
                               rough(spread("1e37", 3e36)), tiny()};
   // Where the mean stays every xh is about 1 there, and a column of y is whatever weight + bias leave.
   if (centred)
@@ -139,6 +147,13 @@ Canonical true_statistics(bool centred) {
   };
 }
 
+/// r is rounded to its type first; the rest follows from that.
+void rounded_sum(std::vector<Values>& inputs, DType dtype) {
+  for (std::size_t i = 0; i < inputs[0].size(); ++i)
+    inputs[0][i] = rounded(inputs[0][i] + inputs[1][i], dtype);
+  inputs[1].assign(inputs[1].size(), 0.0);
+}
+
 std::string option_names(const Options& options) {
   std::string text;
   if (options.residual) text += "residual,";
@@ -152,7 +167,7 @@ Case norm_case(const NormOp& op, const Shape& rows, std::int64_t width, Regime r
                const Options& options) {
   const bool single = width == 1;
   // The root mean square of one number is that number: but for eps nothing depends on it.
-  if (single && !op.centred) regime = with(spread(regime.name, 1), 1, 1);
+  if (single && !op.centred) regime = in_16_bits(with(spread(regime.name, 1), 1, 1));
   Shape x = rows, statistics = rows, canonical = rows;
   x.append(width);
   statistics.append(op.centred ? 3 : 1);
@@ -186,14 +201,16 @@ Case norm_case(const NormOp& op, const Shape& rows, std::int64_t width, Regime r
                .shape = {width},
                .fill = normal(1, 0.5),
                .gradient = true,
-               .zero_gradient = flat || empty || !d_y},
+               .zero_gradient = flat || empty || !d_y,
+               .gradient_type = ElementType::wide},
               {.name = "bias",
                .shape = {width},
                .fill = normal(),
                .present = options.bias,
                .gradient = options.bias,
                .zero_gradient = empty || !d_y,
-               .saved = false}};
+               .saved = false,
+               .gradient_type = ElementType::wide}};
   c.outputs = {
       {.name = "y",
        .shape = x,
@@ -215,6 +232,7 @@ Case norm_case(const NormOp& op, const Shape& rows, std::int64_t width, Regime r
        .cotangent = false,
        .saved = true,
        .items = items,
+       .type = ElementType::wide,
        .canonical = true_statistics(op.centred),
        .canonical_shape = canonical},
   };
@@ -229,6 +247,9 @@ Case norm_case(const NormOp& op, const Shape& rows, std::int64_t width, Regime r
   if (d_r) c.aliases.emplace_back("d_residual", "d_r");
   c.finite_differences = regime.differences && !empty;
   c.f64_only = regime.f64_only;
+  c.in_16_bits = regime.in_16_bits;
+  c.beyond_f16 = regime.beyond_f16;
+  if (options.residual) c.as_rounded = rounded_sum;
   const auto elements = static_cast<double>(x.elements());
   c.forward_operations = (op.centred ? 9 : 5) * elements;
   c.backward_operations = (op.centred ? 14 : 10) * elements;
@@ -303,7 +324,7 @@ std::vector<Case> norm_cases(const NormOp& op) {
   add(norm_case(op, {2}, 16384, op.centred ? far() : unit(), plain), false);
   for (const Options& options : {plain, both}) add(norm_case(op, {0}, 5, unit(), options), false);
   const std::vector<Regime> special = {
-      with(spread("eps 1", 0.1), 1, 1),
+      in_16_bits(with(spread("eps 1", 0.1), 1, 1)),
       with({.name = "eps 1e-12", .x = normal(3, 1e-3), .residual = {}}, 1e-12, op.centred ? 1e-3 : 1),
       rough(spread("2^501", 0x1p501), true),
       rough(spread("1e300", 1e300), true),

@@ -18,6 +18,8 @@ struct Regime {
   Fill b = normal();
   bool zero = false;  // all are 0: h is b
   bool differences = true;
+  bool in_16_bits = true;
+  bool grows = false;  // beyond f16's largest number, in time
 };
 
 constexpr Budget kForwardBudget{1e-10, 1e-5};
@@ -85,14 +87,15 @@ const std::vector<Regime>& regimes() {
       {.name = "zero", .a = constant(0), .zero = true},
       {.name = "one", .a = constant(1)},
       {.name = "below one", .a = constant(1 - 0x1p-24)},
-      {.name = "above one", .a = uniform(1, 1.01)},
+      {.name = "above one", .a = uniform(1, 1.01), .grows = true},
       {.name = "alternating", .a = alternating},
       {.name = "any sign", .a = uniform(-1, 1)},
       // Decays and inputs below f32's normal numbers: a product of two is nothing, a sum is not.
       {.name = "denormal",
        .a = log_uniform(1e-40, 1e-39),
        .b = log_uniform(1e-39, 1e-38),
-       .differences = false},
+       .differences = false,
+       .in_16_bits = false},
   };
   return list;
 }
@@ -182,6 +185,7 @@ Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, c
        .zero_gradient = unused_decay,
        .items = decay.rank() == 3,
        .strided = decay.rank() == 3,
+       .type = ElementType::wide,
        .step = step},
       {.name = "b",
        .shape = sequence,
@@ -196,7 +200,8 @@ Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, c
        .present = options.h0,
        .gradient = true,
        .zero_gradient = regime.zero,
-       .items = true},
+       .items = true,
+       .type = ElementType::wide},
       {.name = "start",
        .shape = {batch, length},
        .fill = some_starts,
@@ -216,6 +221,7 @@ Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, c
        .present = options.final_state,
        .cotangent = has_final,
        .items = true,
+       .type = ElementType::wide,
        .budget = kForwardBudget},
   };
   c.forward = [options](const Call& call) { return forward(options, call); };
@@ -226,6 +232,8 @@ Case scan_case(std::int64_t batch, std::int64_t length, std::int64_t channels, c
     return final_is_not_last(outputs, {batch, length, all}, reversed);
   };
   c.finite_differences = regime.differences;
+  c.in_16_bits = regime.in_16_bits && !options.dense;
+  c.beyond_f16 = regime.grows && length > 300;
   c.cpu_only = options.dense && channels > kMostDenseStatesOnCuda;
   const auto terms = static_cast<double>(sequence.elements() * (options.dense ? channels : 1));
   c.forward_operations = 2 * terms;
@@ -239,6 +247,7 @@ Case closed_form_case(double decay) {
   Case c = scan_case(1, kLength, 1, {.name = "closed form", .a = constant(decay), .b = constant(1)},
                      {false, true, true});
   c.name += " " + std::to_string(decay);
+  c.in_16_bits = false;  // the sum is compared by itself
   c.check = [decay](const std::vector<Values>& outputs, const std::vector<Values>&) -> std::string {
     const double a = static_cast<double>(static_cast<float>(decay));
     double power = 1;

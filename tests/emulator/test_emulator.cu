@@ -833,6 +833,13 @@ __global__ void narrow_kernel(const T* x, T* y, int n) {
   if (i < n) y[i] = static_cast<T>(row.values[t ^ 1] + 1);
 }
 
+/// Every thread reads and writes an element of its own.
+template <class T>
+__global__ void narrow_in_place_kernel(T* y, int n) {
+  const int i = static_cast<int>(blockIdx.x * 256 + threadIdx.x);
+  if (i < n) y[i] = static_cast<T>(y[i] + 1);
+}
+
 /// Neighbours in one word belong to different threads.
 template <class T>
 void check_narrow() {
@@ -846,6 +853,8 @@ void check_narrow() {
     const T other = (i ^ 1) < n ? values[static_cast<std::size_t>(i ^ 1)] : T(0);
     ASSERT_EQ(got[static_cast<std::size_t>(i)], static_cast<T>(other + 1)) << i;
   }
+  expect_right(launch("narrow in place", narrow_in_place_kernel<T>, dim3(1), dim3(256), 0, {}, y.get(), n));
+  EXPECT_EQ(y.read()[2], static_cast<T>(got[2] + 1));
 }
 
 TEST_F(Emulator, NarrowNeighboursAreNoRace) {

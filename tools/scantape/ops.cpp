@@ -16,7 +16,11 @@ ordered_json describe(const OpArgument& argument) {
                        {"shape", argument.shape},
                        {"optional", argument.optional},
                        {"gradient", argument.gradient},
-                       {"dtype", argument.f64 ? "f64" : "data"}};
+                       {"dtype", argument.f64    ? "f64"
+                                 : argument.wide ? "at least f32"
+                                                 : "data"}};
+  if (argument.gradient)
+    json["gradient_dtype"] = argument.wide || argument.wide_gradient ? "at least f32" : json["dtype"];
   if (!argument.only_with.empty()) json["only_with"] = argument.only_with;
   return json;
 }

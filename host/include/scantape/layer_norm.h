@@ -9,7 +9,8 @@ namespace scantape {
 ///
 /// Shapes   x, residual, y, r [..., E];  weight, bias [E];  statistics [..., 3] (saved for backward: the leading
 ///          dimensions of x). bias, residual and r are optional.
-/// Dtypes   f32 or f64, all equal. eps is double and added in the precision of the statistics.
+/// Dtypes   f32, f64, bf16 or f16, all equal; beside 16 bits statistics, d_weight and d_bias are f32, as is all that is
+///          computed. eps is double and added in the precision of the statistics.
 /// Units    var is the biased variance (divisor E). statistics holds mean, correction, rstd of each row; the value
 ///          normalised is ((r - mean) - correction) * rstd. A negative rstd marks a row whose largest |r| is above
 ///          2^60 (f32; 2^500 in f64): its statistics are those of r * 2^-100 (f64: 2^-600), taken without eps.

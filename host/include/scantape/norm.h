@@ -10,8 +10,9 @@ namespace scantape {
 ///
 /// Shapes   x, residual, y, r [..., E];  weight, bias [E];  statistics [..., 3] or [..., 1]. Optional: bias, residual,
 ///          and r, which may be given where residual is.
-/// Dtypes   f32 or f64, all equal. eps is double and added in the precision of the statistics. r is rounded to its
-///          dtype before the statistics are taken: they are those of the r that is given out.
+/// Dtypes   f32, f64, bf16 or f16, all equal, but statistics, d_weight and d_bias f32 beside 16 bits. eps is double and
+///          added in the precision of the statistics. r is rounded to its dtype before the statistics are taken: they are
+///          those of the r that is given out.
 /// Example
 ///   #include <scantape/layer_norm.h>
 ///   const Tensor x = Tensor::from({1, 4}, std::vector<double>{1, 2, 3, 4});

@@ -8,7 +8,8 @@ namespace scantape {
 ///
 /// Shapes   x [..., I], weight [O, I], bias [O] (optional), y [..., O]; the leading dimensions of x and y are equal and
 ///          flattened to M rows, never broadcast. M may be 0.
-/// Dtypes   f32 or f64, all equal.
+/// Dtypes   f32, f64, bf16 or f16, all equal. Those of 16 bits are summed in f32, y and d_x rounded once; their d_weight
+///          and d_bias are f32.
 /// Accuracy sums over I in the data's precision, in one fixed order per (dtype, O, I) that does not depend on M, the
 ///          row or the number of threads; no TF32. Relative RMS error at most 1e-5 (f32), 1e-10 (f64).
 /// Memory   rows of x and y may be strided; weight contiguous. y overlaps nothing else. CUDA: no workspace forward.

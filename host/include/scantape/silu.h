@@ -7,7 +7,7 @@ namespace scantape {
 /// SiLU, elementwise:  y = x * sigmoid(x).
 ///
 /// Shapes   x, y: any, equal.
-/// Dtypes   f32 or f64, equal.
+/// Dtypes   f32, f64, bf16 or f16, equal. Those of 16 bits are computed in f32 and rounded once.
 /// Accuracy 1e-6 relative in f32 for every x; never NaN for finite x.
 /// Memory   rows may be strided; y may be x itself, any other overlap is an error. No workspace.
 /// Async    enqueues on `stream`; does not synchronise or allocate. Reentrant.

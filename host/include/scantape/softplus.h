@@ -7,7 +7,7 @@ namespace scantape {
 /// softplus, elementwise:  y = x > 20 ? x : log1p(exp(x)).
 ///
 /// Shapes   x, y: any, equal.
-/// Dtypes   f32 or f64, equal.
+/// Dtypes   f32, f64, bf16 or f16, equal. Those of 16 bits are computed in f32 and rounded once.
 /// Accuracy 3e-7 relative in f32 over -87..88; exactly 0 below about -103 (f32), -745 (f64).
 /// Memory   rows may be strided; y may be x itself, any other overlap is an error. No workspace.
 /// Async    enqueues on `stream`; does not synchronise or allocate. Reentrant.

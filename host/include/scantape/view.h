@@ -6,21 +6,53 @@
 #include <initializer_list>
 #include <string>
 
+#include "scantape/half.h"
+
 namespace scantape {
 
-/// Element types. Nothing is ever converted from one to another silently.
-enum class DType : std::uint8_t { f32, f64 };
+/// Element types. Nothing is ever converted from one to another silently. bf16 and f16 store: an op that takes them
+/// computes in f32 and rounds once where it writes.
+enum class DType : std::uint8_t { f32, f64, bf16, f16 };
 
 const char* name(DType dtype) noexcept;  // "f32"
 constexpr std::int64_t size_of(DType dtype) noexcept {
-  return dtype == DType::f32 ? 4 : 8;
+  return dtype == DType::f64 ? 8 : dtype == DType::f32 ? 4 : 2;
+}
+/// True for the types of 16 bits.
+constexpr bool is_16_bit(DType dtype) noexcept {
+  return dtype == DType::bf16 || dtype == DType::f16;
+}
+/// What must not be narrower than f32 has this type beside data of `dtype`.
+constexpr DType at_least_f32(DType dtype) noexcept {
+  return is_16_bit(dtype) ? DType::f32 : dtype;
 }
 
-/// The element type of float and double.
+namespace detail {
+
 template <class T>
-inline constexpr DType dtype_of = DType::f32;
+struct DTypeOf;  // other types have none
 template <>
-inline constexpr DType dtype_of<double> = DType::f64;
+struct DTypeOf<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::f64;
+};
+template <>
+struct DTypeOf<BFloat16> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct DTypeOf<Float16> {
+  static constexpr DType value = DType::f16;
+};
+
+}  // namespace detail
+
+/// The element type of float, double, BFloat16 and Float16.
+template <class T>
+inline constexpr DType dtype_of = detail::DTypeOf<T>::value;
 
 /// Where the bytes are. `cuda` is a GPU in a native build and the emulator in an emulated one.
 struct Device {
