@@ -341,9 +341,8 @@ std::vector<Case> discretize_cases() {
 
   for (Case& c : dense_discretize_cases()) cases.push_back(std::move(c));
 
-  for (Case c :
-       {discretize_case(16, 512, {}), discretize_case(64, 1024, {}), per_head_case(8, 2048, 16, {}),
-        per_head_case(32, 60, 16, {}), per_head_case(8, 2048, 64, {})}) {
+  for (Case c : {discretize_case(16, 512, {}), discretize_case(64, 1024, {}), per_head_case(8, 2048, 16, {}),
+                 per_head_case(32, 60, 16, {}), per_head_case(8, 2048, 64, {})}) {
     add(std::move(c), false);
     cases.back().benchmark = true;
   }
