@@ -11,6 +11,10 @@ namespace scantape {
 /// writes. Both conversions are explicit, so that nothing is rounded by accident.
 ///
 /// bfloat16: 8 bits of exponent, 8 of precision; a float's upper half.
+///
+/// Example
+///   const BFloat16 third(1.0f / 3);
+///   const float back = static_cast<float>(third);  // back is 0.333984375
 struct BFloat16 {
   std::uint16_t bits = 0;
 
@@ -36,6 +40,7 @@ struct Float16 {
 
 namespace detail {
 
+/// A float's bits, and the float of such.
 inline std::uint32_t bits_of(float value) noexcept {
   std::uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -63,10 +68,12 @@ inline std::uint32_t shifted(std::uint32_t bits, int count) noexcept {
   return (bits + (half - 1) + ((bits >> count) & 1)) >> count;
 }
 
+/// NaN in both types, the one that CUDA's conversions give.
 inline constexpr std::uint16_t kNaN16 = 0x7fff;
 
 }  // namespace detail
 
+/// Described in the class.
 inline BFloat16::BFloat16(float value) noexcept
     : bits(std::isnan(value) ? detail::kNaN16
                              : static_cast<std::uint16_t>(detail::shifted(detail::bits_of(value), 16))) {}
@@ -75,6 +82,7 @@ inline BFloat16::operator float() const noexcept {
   return detail::float_of(static_cast<std::uint32_t>(bits) << 16);
 }
 
+/// Described in the class.
 inline Float16::Float16(float value) noexcept {
   const std::uint32_t all = detail::bits_of(value), sign = all >> 31, magnitude = all & 0x7fffffff;
   constexpr std::uint32_t kSmallestNormal = 0x38800000;  // 2^-14

@@ -29,8 +29,10 @@ constexpr DType at_least_f32(DType dtype) noexcept {
 
 namespace detail {
 
+/// Other types have none.
 template <class T>
-struct DTypeOf;  // other types have none
+struct DTypeOf;
+/// Those that have.
 template <>
 struct DTypeOf<float> {
   static constexpr DType value = DType::f32;
