@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "scantape/error.h"
 #include "scantape/shared_options.h"
@@ -16,9 +18,9 @@ class DeviceOptions : public testing::Test {
  protected:
   void TearDown() override { emulator::set_devices(1); }
 
-  static std::string refusal(const cli::DeviceOptions& options) {
+  static std::string refusal(const cli::DeviceOptions& options, const char* backend = "emulated") {
     try {
-      cli::choose_device(options);
+      cli::choose_device(options, backend);
     } catch (const Error& told) {
       EXPECT_EQ(told.code(), Code::cuda) << told.what();
       return told.what();
@@ -40,12 +42,30 @@ TEST_F(DeviceOptions, AMissingDeviceIsNamed) {
   EXPECT_EQ(cli::choose_device({"auto", false, 0}), kCpu);
 }
 
+// The emulator plays the GPU of a native build.
+TEST_F(DeviceOptions, AGpuIsTakenWhereThereIsOne) {
+  EXPECT_EQ(cli::choose_device({"auto", false, 0}, "native"), kCuda);
+  EXPECT_EQ(cli::choose_device({"auto", true, 0}, "native"), kCuda);
+  EXPECT_EQ(cli::choose_device({"cpu", false, 0}, "native"), kCpu);
+  emulator::set_devices(0, cudaErrorNoDevice);
+  EXPECT_EQ(cli::choose_device({"auto", false, 0}, "native"), kCpu);
+  EXPECT_NE(refusal({"auto", true, 0}, "native").find("there is no GPU here (cuda is native"),
+            std::string::npos);
+}
+
 TEST_F(DeviceOptions, AFailingDriverIsNotAMissingDevice) {
   emulator::set_devices(1, cudaErrorUnknown);
-  const std::string told = refusal({"cuda", false, 0});
-  EXPECT_NE(told.find("cudaGetDeviceCount failed: "), std::string::npos) << told;
-  EXPECT_EQ(told.find("there is none"), std::string::npos) << told;
-  EXPECT_EQ(cli::choose_device({"cpu", false, 0}), kCpu) << "the cpu needs no driver";
+  const std::vector<std::pair<cli::DeviceOptions, const char*>> asking = {{{"cuda", false, 0}, "emulated"},
+                                                                          {{"cuda", false, 0}, "native"},
+                                                                          {{"auto", false, 0}, "native"},
+                                                                          {{"auto", true, 0}, "native"}};
+  for (const auto& [options, backend] : asking) {
+    SCOPED_TRACE(options.device + (options.use_gpu ? " --use-gpu, " : ", ") + backend);
+    const std::string told = refusal(options, backend);
+    EXPECT_NE(told.find("cudaGetDeviceCount failed: "), std::string::npos) << told;
+    EXPECT_EQ(told.find("there is no"), std::string::npos) << told;
+  }
+  EXPECT_EQ(cli::choose_device({"cpu", false, 0}, "native"), kCpu) << "the cpu needs no driver";
 }
 
 }  // namespace

@@ -35,20 +35,23 @@ void add_options(CLI::App& command, train::ReadOptions& options) {
                    "Take the whole records of a truncated file");
 }
 
-Device choose_device(const DeviceOptions& options) {
-  const bool native = std::string(cuda_backend()) == "native";
+Device choose_device(const DeviceOptions& options, std::string_view backend) {
   if (options.threads > 0) omp_set_num_threads(options.threads);
   if (options.use_gpu && options.device == "cpu")
     throw Error(Code::invalid_argument,
                 "--use-gpu and --device cpu contradict each other: leave one of them out");
   if (options.device == "cpu") return kCpu;
-  if (options.use_gpu && !(native && has_cuda_device()))
-    throw Error(Code::cuda, std::string("--use-gpu: there is no GPU here (cuda is ") + cuda_backend() +
-                                " in this build); leave the flag out to train on the cpu");
-  if (options.device == "cuda" && !has_cuda_device())
-    throw Error(Code::cuda, std::string("--device cuda: there is none here (cuda is ") + cuda_backend() +
-                                " in this build)");
-  return options.device == "cuda" || (native && has_cuda_device()) ? kCuda : kCpu;
+
+  const bool native = backend == "native";
+  if (!native && !options.use_gpu && options.device == "auto") return kCpu;
+  const bool found = (native || !options.use_gpu) && has_cuda_device();
+  const std::string missing = "(cuda is " + std::string(backend) + " in this build)";
+  if (!found && options.use_gpu)
+    throw Error(Code::cuda,
+                "--use-gpu: there is no GPU here " + missing + "; leave the flag out to train on the cpu");
+  if (!found && options.device == "cuda")
+    throw Error(Code::cuda, "--device cuda: there is none here " + missing);
+  return found ? kCuda : kCpu;
 }
 
 }  // namespace scantape::cli
