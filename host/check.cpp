@@ -51,7 +51,7 @@ bool has_leading(const char* wanted) noexcept {
 }
 
 bool is_known(DType dtype) noexcept {
-  return dtype == DType::f32 || dtype == DType::f64;
+  return dtype == DType::f32 || dtype == DType::f64 || is_16_bit(dtype);
 }
 
 std::string join(const std::vector<std::string>& words) {
@@ -163,23 +163,30 @@ void Check::tensor(const char* argument, const ConstView& view, const Wanted& wa
 }
 
 bool Check::check_dtype(const char* argument, const ConstView& view, const Wanted& wanted) noexcept {
-  if (!is_known(view.dtype)) {
+  const bool as_first = !wanted.dtype && dtype_from_ >= 0;
+  const bool open = !wanted.dtype && !as_first;  // any type that the op takes
+  if (!is_known(view.dtype) || (open && is_16_bit(view.dtype) && !takes_16_bits_)) {
     refuse([&] {
       std::string op = op_;
       for (char& letter : op) letter = letter == '_' ? ' ' : letter;
-      return "Unsupported dtype for " + op + ": " + argument + " has dtype code " +
-             std::to_string(static_cast<int>(view.dtype)) + ", wants f32 or f64";
+      return "Unsupported dtype for " + op + ": " + argument +
+             (is_known(view.dtype) ? std::string(" is ") + name(view.dtype)
+                                   : " has dtype code " + std::to_string(static_cast<int>(view.dtype))) +
+             (takes_16_bits_ ? ", wants f32, f64, bf16 or f16" : ", wants f32 or f64");
     });
     return false;
   }
-  const bool as_first = !wanted.dtype && dtype_from_ >= 0;
-  const DType fit = wanted.dtype ? *wanted.dtype
-                    : as_first   ? arguments_[dtype_from_].view->dtype
-                                 : view.dtype;
+  const DType fit = wanted.dtype  ? *wanted.dtype
+                    : !as_first   ? view.dtype
+                    : wanted.wide ? at_least_f32(arguments_[dtype_from_].view->dtype)
+                                  : arguments_[dtype_from_].view->dtype;
   if (view.dtype == fit) return true;
   refuse([&] {
-    return std::string(argument) + " is " + name(view.dtype) + ", wants " + name(fit) +
-           (as_first ? std::string(" as ") + arguments_[dtype_from_].name : "");
+    std::string text = std::string(argument) + " is " + name(view.dtype) + ", wants " + name(fit);
+    if (!as_first) return text;
+    const Argument& first = arguments_[dtype_from_];
+    if (first.view->dtype == fit) return text + " as " + first.name;
+    return text + " beside " + first.name + " of " + name(first.view->dtype);
   });
   return false;
 }

@@ -24,11 +24,20 @@ struct Wanted {
   const char* shape;
   Layout layout = Layout::dense;
   std::optional<DType> dtype;
+  bool wide = false;
 
   Wanted(const char* wanted_shape, Layout wanted_layout = Layout::dense,
          std::optional<DType> wanted_dtype = std::nullopt) noexcept
       : shape(wanted_shape), layout(wanted_layout), dtype(wanted_dtype) {}
 };
+
+/// What is never narrower than f32 - decays, states, statistics, gradients of parameters: f32 where the first tensor has
+/// 16 bits, else of its type like all others.
+inline Wanted wide(const char* shape, Layout layout = Layout::dense) noexcept {
+  Wanted wanted(shape, layout);
+  wanted.wide = true;
+  return wanted;
+}
 
 /// Checks the arguments of one call, in the order in which they are given, and words the first error. All
 /// checks after an error do nothing. Looks at addresses, never at what is stored there. The views must outlive the Check.
@@ -42,6 +51,9 @@ struct Wanted {
 class Check {
  public:
   explicit Check(const char* op) noexcept : op_(op) {}
+
+  /// To be called first: the op takes data of bf16 and f16 as well.
+  void takes_16_bits() noexcept { takes_16_bits_ = true; }
 
   void input(const char* argument, const ConstView& view, const Wanted& wanted) noexcept;
   void optional_input(const char* argument, const ConstView& view, const Wanted& wanted) noexcept;
@@ -113,6 +125,7 @@ class Check {
   int count_ = 0;
   Sizes sizes_;
   int dtype_from_ = -1;
+  bool takes_16_bits_ = false;
   std::array<Pair, 4> pairs_;
   int pair_count_ = 0;
 };

@@ -9,6 +9,7 @@ namespace {
 
 Status check(const ProjectionForward& args) noexcept {
   Check check("projection");
+  check.takes_16_bits();
   check.input("x", args.x, {"... I", Layout::rows});
   check.input("weight", args.weight, "O I");
   check.optional_input("bias", args.bias, "O");
@@ -18,12 +19,13 @@ Status check(const ProjectionForward& args) noexcept {
 
 Status check(const ProjectionBackward& args) noexcept {
   Check check("projection_backward");
+  check.takes_16_bits();
   check.input("x", args.x, {"... I", Layout::rows});
   check.input("weight", args.weight, "O I");
   check.input("d_y", args.d_y, {"... O", Layout::rows});
   check.gradient("d_x", args.d_x, {"... I", Layout::rows});
-  check.gradient("d_weight", args.d_weight, "O I");
-  check.gradient("d_bias", args.d_bias, "O");
+  check.gradient("d_weight", args.d_weight, wide("O I"));
+  check.gradient("d_bias", args.d_bias, wide("O"));
   check.require(args.bias.present || !args.d_bias.wanted(), "d_bias is wanted, but there is no bias");
   return check.finish();
 }

@@ -1,5 +1,9 @@
 #include "scantape/registry.h"
 
+#include <utility>
+
+#include "scantape/discretize.h"
+#include "scantape/spectral_radius.h"
 #include "scantape/step_control.h"
 
 namespace scantape {
@@ -16,10 +20,19 @@ const char* name(OpKind kind) noexcept {
   return "unknown";
 }
 
+bool OpArgument::exists_with(const std::string& option, const std::string& value) const {
+  const std::size_t equals = only_with.find('=');
+  if (equals == std::string::npos || only_with.substr(0, equals) != option) return true;
+  return ("|" + only_with.substr(equals + 1) + "|").find("|" + value + "|") != std::string::npos;
+}
+
 namespace {
 
 std::vector<DType> both_types() {
   return {DType::f32, DType::f64};
+}
+std::vector<DType> all_types() {
+  return {DType::f32, DType::f64, DType::bf16, DType::f16};
 }
 std::string rank_limit() {
   return "rank <= " + std::to_string(kMaxRank);
@@ -40,6 +53,14 @@ OpArgument plain(const char* argument, const char* shape) {
 OpArgument with_gradient(const char* argument, const char* shape) {
   return {.name = argument, .shape = shape, .gradient = true};
 }
+OpArgument optional_with_gradient(const char* argument, const char* shape) {
+  return {.name = argument, .shape = shape, .optional = true, .gradient = true};
+}
+
+// The weight or bias of an op that takes 16 bits: its gradient is never narrower than f32.
+OpArgument parameter(const char* argument, const char* shape, bool optional) {
+  return {.name = argument, .shape = shape, .optional = optional, .gradient = true, .wide_gradient = true};
+}
 
 OpInfo elementwise(const char* op) {
   return {.name = op,
@@ -47,57 +68,117 @@ OpInfo elementwise(const char* op) {
           .outputs = {with_gradient("y", "[...]")},
           .options = {},
           .numbers = {},
-          .dtypes = both_types(),
+          .dtypes = all_types(),
           .limits = {rank_limit()}};
 }
 
 OpInfo projection() {
   return {.name = "projection",
-          .inputs = {with_gradient("x", "[..., I]"),
-                     with_gradient("weight", "[O, I]"),
-                     {.name = "bias", .shape = "[O]", .optional = true, .gradient = true}},
+          .inputs = {with_gradient("x", "[..., I]"), parameter("weight", "[O, I]", false),
+                     parameter("bias", "[O]", true)},
           .outputs = {with_gradient("y", "[..., O]")},
           .options = {given("bias")},
           .numbers = {},
-          .dtypes = both_types(),
+          .dtypes = all_types(),
           .limits = {rank_limit()}};
 }
 
-OpInfo layer_norm() {
-  return {.name = "layer_norm",
-          .inputs = {with_gradient("x", "[..., E]"), with_gradient("weight", "[E]"),
-                     with_gradient("bias", "[E]")},
+OpInfo norm(const char* op, const char* statistics) {
+  return {.name = op,
+          .inputs = {with_gradient("x", "[..., E]"), optional_with_gradient("residual", "[..., E]"),
+                     parameter("weight", "[E]", false), parameter("bias", "[E]", true)},
+          .outputs = {with_gradient("y", "[..., E]"),
+                      optional_with_gradient("r", "[..., E]"),
+                      {.name = "statistics", .shape = statistics, .wide = true}},
+          .options = {given("residual"), given("bias")},
+          .numbers = {{"eps", "finite, above 0", 1e-5}},
+          .dtypes = all_types(),
+          .limits = {rank_limit(), "E >= 1", "r only beside a residual"}};
+}
+
+OpInfo projection_layer_norm() {
+  return {.name = "projection_layer_norm",
+          .inputs = {with_gradient("x", "[..., I]"), with_gradient("weight", "[E, I]"),
+                     optional_with_gradient("bias", "[E]"), with_gradient("norm_weight", "[E]"),
+                     optional_with_gradient("norm_bias", "[E]")},
           .outputs = {with_gradient("y", "[..., E]"), plain("statistics", "[..., 3]")},
-          .options = {},
+          .options = {given("bias"), given("norm_bias")},
           .numbers = {{"eps", "finite, above 0", 1e-5}},
           .dtypes = both_types(),
-          .limits = {rank_limit(), "E >= 1"}};
+          .limits = {rank_limit(), "E >= 1", "E <= 16384 on cuda"}};
 }
 
 OpInfo discretize() {
-  return {.name = "discretize",
-          .inputs = {with_gradient("dt", "[N]"), with_gradient("A", "[N]"), with_gradient("B", "[N, E]")},
-          .outputs = {with_gradient("A_bar", "[N]"),
-                      with_gradient("B_bar", "[N, E]"),
-                      {.name = "F", .shape = "[N]", .optional = true, .gradient = true}},
-          .options = {{"method", {"zoh", "exp_euler", "bilinear", "euler"}}, given("F")},
-          .numbers = {},
-          .dtypes = both_types(),
-          .limits = {"A diagonal"}};
+  const std::string matrix = "[N] or [B, L, H] or [N, N]", with_B = "form=diagonal|dense";
+  return {
+      .name = "discretize",
+      .inputs = {with_gradient("dt", "[N] or [B, L, H] or []"),
+                 with_gradient("A", "[N] or [H] or [N, N]"),
+                 {.name = "B", .shape = "[N, E]", .optional = true, .gradient = true, .only_with = with_B}},
+      .outputs =
+          {with_gradient("A_bar", matrix.c_str()),
+           {.name = "B_bar", .shape = "[N, E]", .optional = true, .gradient = true, .only_with = with_B},
+           {.name = "F", .shape = matrix, .optional = true, .gradient = true},
+           {.name = "s",
+            .shape = "[B, L, H]",
+            .optional = true,
+            .gradient = true,
+            .only_with = "form=per_head"}},
+      .options = {{"form", {"diagonal", "per_head", "dense"}},
+                  {"method", {"zoh", "exp_euler", "bilinear", "euler"}},
+                  given("F")},
+      .numbers = {},
+      .dtypes = both_types(),
+      .limits = {"dense on cuda: N <= " + std::to_string(kMostDenseStatesOnCuda)}};
 }
 
 OpInfo scan() {
   return {.name = "scan",
-          .inputs = {with_gradient("a", "[C] or [B, L, C]"),
-                     with_gradient("b", "[B, L, C]"),
+          .inputs =
+              {{.name = "a", .shape = "[C], [C, C], [B, L, C] or [B, L, H]", .gradient = true, .wide = true},
+               with_gradient("b", "[B, L, C], [B, L, H, P] or [B, L, H, P, N]"),
+               {.name = "h0",
+                .shape = "as b without L",
+                .optional = true,
+                .gradient = true,
+                .gradient_when_absent = true,
+                .wide = true},
+               {.name = "start", .shape = "[B, L]", .optional = true}},
+          .outputs = {with_gradient("h", "as b"),
+                      {.name = "final_state",
+                       .shape = "as b without L",
+                       .optional = true,
+                       .gradient = true,
+                       .wide = true}},
+          .options = {{"decay", {"constant", "varying", "per head", "dense"}},
+                      {"direction", {"forward", "reversed"}},
+                      {"minus_one", {"no", "yes"}},
+                      given("h0"),
+                      given("start"),
+                      given("final_state")},
+          .numbers = {},
+          .dtypes = all_types(),
+          .limits = {"L >= 1", "dense on cuda: C <= " + std::to_string(kMostDenseStatesOnCuda)}};
+}
+
+OpInfo discretized_scan() {
+  return {.name = "discretized_scan",
+          .inputs = {with_gradient("dt", "[N] or [B, L, N]"),
+                     with_gradient("A", "[N]"),
+                     with_gradient("u", "[B, L, N]"),
                      {.name = "h0",
-                      .shape = "[B, C]",
+                      .shape = "[B, N]",
                       .optional = true,
                       .gradient = true,
-                      .gradient_when_absent = true}},
-          .outputs = {with_gradient("h", "[B, L, C]"),
-                      {.name = "final_state", .shape = "[B, C]", .optional = true, .gradient = true}},
-          .options = {{"decay", {"constant", "varying"}}, given("h0"), given("final_state")},
+                      .gradient_when_absent = true},
+                     {.name = "start", .shape = "[B, L]", .optional = true}},
+          .outputs = {with_gradient("h", "[B, L, N]"), optional_with_gradient("final_state", "[B, N]")},
+          .options = {{"step", {"constant", "varying"}},
+                      {"method", {"zoh", "exp_euler", "bilinear", "euler"}},
+                      {"direction", {"forward", "reversed"}},
+                      given("h0"),
+                      given("start"),
+                      given("final_state")},
           .numbers = {},
           .dtypes = both_types(),
           .limits = {"L >= 1"}};
@@ -114,16 +195,27 @@ OpInfo state_output() {
           .limits = {rank_limit()}};
 }
 
-OpInfo mse() {
-  return {.name = "mse",
+OpInfo loss(const char* op, std::vector<OpNumber> numbers = {}) {
+  return {.name = op,
           .inputs = {with_gradient("prediction", "[...]"),
                      plain("target", "[...]"),
                      {.name = "mask", .shape = "[...]", .optional = true}},
           .outputs = {{.name = "loss", .shape = "[]", .gradient = true, .f64 = true}},
           .options = {given("mask")},
-          .numbers = {},
+          .numbers = std::move(numbers),
           .dtypes = both_types(),
           .limits = {rank_limit()}};
+}
+
+OpInfo spectral_radius() {
+  return {.name = "spectral_radius",
+          .kind = OpKind::utility,
+          .inputs = {plain("A_bar", "[N, N]")},
+          .outputs = {plain("radius", "[]")},
+          .options = {},
+          .numbers = {},
+          .dtypes = both_types(),
+          .limits = {"on cuda: N <= " + std::to_string(kMostSpectralRowsOnCuda)}};
 }
 
 OpInfo grad_norm() {
@@ -160,9 +252,22 @@ OpInfo adamw() {
 
 const std::vector<OpInfo>& registry() {
   static const std::vector<OpInfo> ops = {
-      projection(), layer_norm(), elementwise("softplus"), elementwise("silu"),
-      discretize(), scan(),       state_output(),          mse(),
-      grad_norm(),  adamw(),
+      projection(),
+      norm("layer_norm", "[..., 3]"),
+      norm("rms_norm", "[..., 1]"),
+      projection_layer_norm(),
+      elementwise("softplus"),
+      elementwise("silu"),
+      discretize(),
+      scan(),
+      discretized_scan(),
+      state_output(),
+      loss("mse"),
+      loss("huber", {{"k", "finite, above 0", 1}}),
+      loss("quantile", {{"q", "above 0 and below 1", 0.5}}),
+      spectral_radius(),
+      grad_norm(),
+      adamw(),
   };
   return ops;
 }

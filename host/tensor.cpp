@@ -1,6 +1,9 @@
 #include "scantape/tensor.h"
 
 #include <string>
+#include <type_traits>
+
+#include "runtime/arena.h"
 
 namespace scantape {
 
@@ -9,10 +12,20 @@ struct Tensor::Storage {
   void* data = nullptr;
   std::uint64_t version = 0;
 
-  Storage(Device where, std::int64_t bytes) : device(where) { require(allocate(where, bytes, &data)); }
+  std::shared_ptr<runtime::Arena> arena;  // whose memory it is; null: its own
+
+  Storage(Device where, std::int64_t bytes) : device(where), arena(runtime::workplace().arena) {
+    if (arena != nullptr && arena->device() != where) arena = nullptr;
+    require(arena != nullptr ? arena->take(bytes, &data) : allocate(where, bytes, &data));
+  }
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
-  ~Storage() { deallocate(device, data); }
+  ~Storage() {
+    if (arena != nullptr)
+      arena->give_back(data);
+    else
+      deallocate(device, data);
+  }
 };
 
 namespace {
@@ -43,7 +56,8 @@ void copy_values(const View& to, const ConstView& from) {
   if (from.elements() == 0) return;
   const std::int64_t size = size_of(from.dtype);
   if (is_contiguous(to) && is_contiguous(from)) {
-    require(copy_bytes(to.device, to.as<void>(), from.device, from.data, from.elements() * size));
+    require(copy_bytes(to.device, to.as<void>(), from.device, from.data, from.elements() * size,
+                       current_stream()));
     return;
   }
   std::vector<std::int64_t> sources;
@@ -51,7 +65,7 @@ void copy_values(const View& to, const ConstView& from) {
   std::size_t row = 0;
   for_each_row(to, [&](std::int64_t offset) {
     require(copy_bytes(to.device, to.as<char>() + offset * size, from.device,
-                       from.as<char>() + sources[row++] * size, from.shape.back() * size));
+                       from.as<char>() + sources[row++] * size, from.shape.back() * size, current_stream()));
   });
 }
 
@@ -66,11 +80,27 @@ void check_shape(const Shape& shape, DType dtype) {
   if (!fits) refuse("tensor: " + name(shape) + " is not a shape, or more than memory can hold");
 }
 
+/// Calls f with a value of the C++ type that stands for `dtype`.
+template <class F>
+auto with_type(DType dtype, F f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::f64:
+      return f(double{});
+    case DType::bf16:
+      return f(BFloat16{});
+    case DType::f16:
+      return f(Float16{});
+  }
+  refuse("tensor: dtype code " + std::to_string(static_cast<int>(dtype)) + " is none");
+}
+
+/// Every type that is not f64 is part of f32: by way of it nothing is rounded twice.
 template <class To, class From>
-void convert(const Tensor& source, Tensor& result) {
-  const std::vector<From> values = source.values<From>();
-  To* target = result.mutable_data<To>();
-  for (std::size_t i = 0; i < values.size(); ++i) target[i] = static_cast<To>(values[i]);
+To converted(From value) {
+  using Wide = std::conditional_t<std::is_same_v<From, double>, double, float>;
+  return static_cast<To>(static_cast<Wide>(value));
 }
 
 }  // namespace
@@ -92,8 +122,10 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
 Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
   check_shape(shape, dtype);
   const auto count = static_cast<std::size_t>(shape.elements());
-  if (dtype == DType::f64) return from(shape, std::vector<double>(count, value), device);
-  return from(shape, std::vector<float>(count, static_cast<float>(value)), device);
+  return with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    return from(shape, std::vector<T>(count, static_cast<T>(value)), device);
+  });
 }
 
 template <class T>
@@ -102,7 +134,7 @@ Tensor Tensor::from(const Shape& shape, const std::vector<T>& values, Device dev
     refuse("tensor: " + std::to_string(values.size()) + " values given for shape " + scantape::name(shape));
   Tensor tensor = empty(shape, dtype_of<T>, device);
   const auto bytes = static_cast<std::int64_t>(values.size() * sizeof(T));
-  require(copy_bytes(device, tensor.storage_->data, kCpu, values.data(), bytes));
+  require(copy_bytes(device, tensor.storage_->data, kCpu, values.data(), bytes, current_stream()));
   return tensor;
 }
 
@@ -156,10 +188,15 @@ Tensor Tensor::to(DType type) const {
   if (!present()) refuse("tensor: absent, cannot be converted");
   if (type == dtype()) return *this;
   Tensor host = empty(shape(), type);
-  if (type == DType::f64)
-    convert<double, float>(*this, host);
-  else
-    convert<float, double>(*this, host);
+  with_type(dtype(), [&](auto from_zero) {
+    using From = decltype(from_zero);
+    const std::vector<From> from = values<From>();
+    with_type(type, [&](auto to_zero) {
+      using To = decltype(to_zero);
+      To* const target = host.mutable_data<To>();
+      for (std::size_t i = 0; i < from.size(); ++i) target[i] = converted<To>(from[i]);
+    });
+  });
   return host.to(device());
 }
 
@@ -176,9 +213,10 @@ void Tensor::fill_zero() {
   const View view = writable();
   if (elements() == 0) return;
   const std::int64_t size = size_of(dtype());
-  if (is_contiguous(view)) return require(zero_bytes(device(), view.as<void>(), elements() * size));
+  if (is_contiguous(view))
+    return require(zero_bytes(device(), view.as<void>(), elements() * size, current_stream()));
   for_each_row(view, [&](std::int64_t offset) {
-    require(zero_bytes(device(), view.as<char>() + offset * size, shape().back() * size));
+    require(zero_bytes(device(), view.as<char>() + offset * size, shape().back() * size, current_stream()));
   });
 }
 
@@ -209,11 +247,19 @@ std::uint64_t Tensor::version() const noexcept {
 
 template Tensor Tensor::from<float>(const Shape&, const std::vector<float>&, Device);
 template Tensor Tensor::from<double>(const Shape&, const std::vector<double>&, Device);
+template Tensor Tensor::from<BFloat16>(const Shape&, const std::vector<BFloat16>&, Device);
+template Tensor Tensor::from<Float16>(const Shape&, const std::vector<Float16>&, Device);
 template const float* Tensor::data<float>() const;
 template const double* Tensor::data<double>() const;
+template const BFloat16* Tensor::data<BFloat16>() const;
+template const Float16* Tensor::data<Float16>() const;
 template float* Tensor::mutable_data<float>();
 template double* Tensor::mutable_data<double>();
+template BFloat16* Tensor::mutable_data<BFloat16>();
+template Float16* Tensor::mutable_data<Float16>();
 template std::vector<float> Tensor::values<float>() const;
 template std::vector<double> Tensor::values<double>() const;
+template std::vector<BFloat16> Tensor::values<BFloat16>() const;
+template std::vector<Float16> Tensor::values<Float16>() const;
 
 }  // namespace scantape

@@ -23,6 +23,10 @@ const char* name(DType dtype) noexcept {
       return "f32";
     case DType::f64:
       return "f64";
+    case DType::bf16:
+      return "bf16";
+    case DType::f16:
+      return "f16";
   }
   return "unknown";
 }

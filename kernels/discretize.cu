@@ -1,83 +1,36 @@
-// Discretisation of a diagonal state space model, x' = A x + B u with u held constant over steps of dt.
-// Per state, with z = dt A, R = 1 / (1 - z/2), a = A_bar and B_bar = s B:
-//
-//              a - 1      s            da/dA     da/ddt    ds/dA            ds/ddt
-//   zoh        expm1(z)   dt phi1(z)   dt e^z    A e^z     dt^2 phi1'(z)    e^z
-//   exp_euler  expm1(z)   dt           dt e^z    A e^z     0                1
-//   bilinear   z R        dt R         dt R^2    A R^2     dt^2 R^2 / 2     R^2
-//   euler      z          dt           dt        A         0                1
-//
-// zoh's s is the integral of exp(A t) over the step, (e^z - 1) / A = dt phi1(z): written with phi1 it has no
-// division by A and no cancellation near z = 0; far left it goes to -1/A. d(dt phi1(dt A))/ddt = phi1 + z
-// phi1' = e^z. bilinear's A_bar is R (1 + z/2), not 2 R - 1, which cancels for small A_bar.
+// Discretisation of a state space model, x' = A x + B u with u held constant over steps of dt: here a diagonal A
+// and one number a head; a dense A is in discretize_dense.cuh.
+// Per state or head A_bar = a and B_bar = s B, with the a, a - 1 and s of common/discretize.cuh.
 //
 // Gradient. Both A_bar and F = A_bar - 1 depend on (dt, A) alike, so their cotangents add to g_a; B_bar gives
 // g_s = sum over E of d_B_bar B and d_B = s d_B_bar. Then d_A = g_a da/dA + g_s ds/dA, d_dt = g_a da/ddt +
 // g_s ds/ddt. Nothing is saved: the factors cost less to form again than to read.
 //
-// Variants: one per method. Forward: elementwise over B, each thread forming its row's s. Backward: a block
-// per state, which sums g_s over E in a fixed order and writes its row of d_B on the way.
+// per_head has dt, A_bar, F and s of [B, L, H]: g_s is d_s itself, and d_A is summed over B and L.
 //
-// Bytes: forward reads B, writes B_bar: 2 N E elements; backward reads d_B_bar and B, writes d_B: 3 N E.
+// Variants: one per method and form. diagonal forward: elementwise over B, each thread forming its row's s; backward:
+// a block per state, which sums g_s over E in a fixed order and writes its row of d_B on the way. per_head:
+// elementwise; the backward adds its columns for d_A on the way, chunk by chunk, and a second launch joins these.
+//
+// Bytes: diagonal forward reads B, writes B_bar: 2 N E elements; backward reads d_B_bar and B, writes d_B: 3 N E.
+// per_head forward reads dt, writes A_bar, s (and F): 3 B L H; backward reads dt and the cotangents, writes d_dt.
 
 #include "scantape/discretize.h"
 
+#include "common/discretize.cuh"
 #include "common/dispatch.cuh"
-#include "common/math.cuh"
 #include "common/reduce.cuh"
+#include "discretize_dense.cuh"
 
 namespace scantape::cuda {
 namespace {
-
-/// What a method makes of one state.
-template <class T>
-struct Step {
-  T a, a_less_one, s;
-};
-
-template <class T>
-struct Slopes {
-  T a_by_A, a_by_dt, s_by_A, s_by_dt;
-};
-
-template <class T, DiscretizeMethod kMethod>
-__device__ Step<T> step_of(T dt, T A) {
-  const T z = dt * A;
-  if constexpr (kMethod == DiscretizeMethod::zoh) {
-    return {exp_of(z), expm1_of(z), dt * phi1(z)};
-  } else if constexpr (kMethod == DiscretizeMethod::exp_euler) {
-    return {exp_of(z), expm1_of(z), dt};
-  } else if constexpr (kMethod == DiscretizeMethod::bilinear) {
-    const T r = T(1) / (T(1) - T(0.5) * z);
-    return {r * (T(1) + T(0.5) * z), z * r, dt * r};
-  } else {
-    return {T(1) + z, z, dt};
-  }
-}
-
-template <class T, DiscretizeMethod kMethod>
-__device__ Slopes<T> slopes_of(T dt, T A) {
-  const T z = dt * A;
-  if constexpr (kMethod == DiscretizeMethod::zoh) {
-    const T e = exp_of(z);
-    return {dt * e, A * e, dt * (dt * phi1_derivative(z)), e};
-  } else if constexpr (kMethod == DiscretizeMethod::exp_euler) {
-    const T e = exp_of(z);
-    return {dt * e, A * e, T(0), T(1)};
-  } else if constexpr (kMethod == DiscretizeMethod::bilinear) {
-    const T r = T(1) / (T(1) - T(0.5) * z);
-    return {dt * r * r, A * r * r, T(0.5) * (dt * r) * (dt * r), r * r};
-  } else {
-    return {dt, A, T(0), T(1)};
-  }
-}
 
 template <class T, DiscretizeMethod kMethod>
 __global__ void __launch_bounds__(kBlockThreads)
     discretize_fwd_elementwise_kernel(Extent extent, Source<T> dt, Source<T> A, Source<T> B, Target<T> A_bar,
                                       Target<T> B_bar, Target<T> F) {
   for_each_pack<T>(extent, [&](std::int64_t state, std::int64_t column, std::int64_t remaining) {
-    const Step<T> step = step_of<T, kMethod>(dt.at(0, state), A.at(0, state));
+    const DiscreteStep<T> step = discrete_step<T, kMethod>(dt.at(0, state), A.at(0, state));
     Pack<T> value = B.load(state, column, remaining);
 #pragma unroll
     for (int i = 0; i < kPack<T>; ++i) value[i] *= step.s;
@@ -97,7 +50,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const std::int64_t self = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   for (std::int64_t state = self; state < states;
        state += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
-    const Step<T> step = step_of<T, kMethod>(dt.at(0, state), A.at(0, state));
+    const DiscreteStep<T> step = discrete_step<T, kMethod>(dt.at(0, state), A.at(0, state));
     A_bar.put(0, state, step.a);
     if (F.wanted()) F.put(0, state, step.a_less_one);
   }
@@ -112,7 +65,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const bool wants_g_s = d_B_bar.present() && (d_dt.wanted() || d_A.wanted());
   for (std::int64_t state = blockIdx.x; state < extent.rows; state += gridDim.x) {
     const T step = dt.at(0, state), rate = A.at(0, state);
-    const T s = step_of<T, kMethod>(step, rate).s;
+    const T s = discrete_step<T, kMethod>(step, rate).s;
     T g_s = 0;
     for (std::int64_t column = threadIdx.x * kPack<T>; column < extent.columns;
          column += kBlockThreads * kPack<T>) {
@@ -133,7 +86,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
     g_s = block_sum(g_s, cells);
     if (threadIdx.x == 0) {
-      const Slopes<T> slopes = slopes_of<T, kMethod>(step, rate);
+      const DiscreteSlopes<T> slopes = discrete_slopes<T, kMethod>(step, rate);
       const bool has_a = d_A_bar.present() || d_F.present();
       const T g_a =
           (d_A_bar.present() ? d_A_bar.at(0, state) : T(0)) + (d_F.present() ? d_F.at(0, state) : T(0));
@@ -148,7 +101,59 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <class T, DiscretizeMethod kMethod>
-Status forward(const DiscretizeForward& args, Stream stream) {
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    discretize_fwd_heads_kernel(Extent extent, Source<T> dt, Source<T> A, Target<T> A_bar, Target<T> F,
+                                Target<T> s) {
+  for_each_pack<T>(extent, [&](std::int64_t row, std::int64_t column, std::int64_t remaining) {
+    const Pack<T> steps = dt.load(row, column, remaining), rates = A.load(0, column, remaining);
+    Pack<T> a, f, factor;
+#pragma unroll
+    for (int i = 0; i < kPack<T>; ++i) {
+      const DiscreteStep<T> step = discrete_step<T, kMethod>(steps[i], rates[i]);
+      a[i] = step.a;
+      f[i] = step.a_less_one;
+      factor[i] = step.s;
+    }
+    A_bar.store(row, column, remaining, a);
+    if (F.wanted()) F.store(row, column, remaining, f);
+    s.store(row, column, remaining, factor);
+  });
+}
+
+/// `partial` is null where d_A is not wanted.
+template <class T, DiscretizeMethod kMethod>
+__global__ void __launch_bounds__(kBlockThreads, 2)
+    discretize_bwd_heads_kernel(Extent extent, std::int64_t rows_per_chunk, Source<T> dt, Source<T> A,
+                                Source<T> d_A_bar, Source<T> d_F, Source<T> d_s, Target<T> d_dt, T* partial) {
+  auto& cells = shared_storage<ColumnCells<T>>();
+  const bool has_a = d_A_bar.present() || d_F.present();
+  sum_columns(extent, rows_per_chunk, partial, cells,
+              [&](std::int64_t row, std::int64_t column, std::int64_t remaining, Pack<T>& sum) {
+                const Pack<T> steps = dt.load(row, column, remaining), rates = A.load(0, column, remaining);
+                Pack<T> g_a = {}, g_s = {}, by_dt;
+                if (d_A_bar.present()) g_a = d_A_bar.load(row, column, remaining);
+                if (d_F.present()) {
+                  const Pack<T> more = d_F.load(row, column, remaining);
+#pragma unroll
+                  for (int i = 0; i < kPack<T>; ++i) g_a[i] += more[i];
+                }
+                if (d_s.present()) g_s = d_s.load(row, column, remaining);
+#pragma unroll
+                for (int i = 0; i < kPack<T>; ++i) {
+                  const DiscreteSlopes<T> slopes = discrete_slopes<T, kMethod>(steps[i], rates[i]);
+                  // A cotangent that is absent is left out, not multiplied: a slope may be infinite.
+                  const auto chain = [&](T a_slope, T s_slope) {
+                    return (has_a ? g_a[i] * a_slope : T(0)) + (d_s.present() ? g_s[i] * s_slope : T(0));
+                  };
+                  by_dt[i] = chain(slopes.a_by_dt, slopes.s_by_dt);
+                  sum[i] += chain(slopes.a_by_A, slopes.s_by_A);
+                }
+                if (d_dt.wanted()) d_dt.store(row, column, remaining, by_dt);
+              });
+}
+
+template <class T, DiscretizeMethod kMethod>
+Status forward_diagonal(const DiscretizeForward& args, Stream stream) {
   const Extent extent{args.B.shape[0], args.B.shape[1]};
   const Source<T> dt = source<T>(args.dt), A = source<T>(args.A);
   const Target<T> A_bar = target<T>(args.A_bar), F = target<T>(args.F);
@@ -163,13 +168,75 @@ Status forward(const DiscretizeForward& args, Stream stream) {
 }
 
 template <class T, DiscretizeMethod kMethod>
-Status backward(const DiscretizeBackward& args, Stream stream) {
+Status backward_diagonal(const DiscretizeBackward& args, Stream stream) {
   const Extent extent{args.B.shape[0], args.B.shape[1]};
   return launch("discretize_bwd_state_kernel", discretize_bwd_state_kernel<T, kMethod>,
                 grid_for(extent.rows, 1, kMostBlocksX), dim3(kBlockThreads), 0, stream, extent,
                 source<T>(args.dt), source<T>(args.A), source<T>(args.B), source<T>(args.d_A_bar),
                 source<T>(args.d_B_bar), source<T>(args.d_F), target<T>(args.d_dt), target<T>(args.d_A),
                 target<T>(args.d_B));
+}
+
+Extent heads_extent(const DiscretizeForward& args) noexcept {
+  const std::int64_t heads = args.A.shape[0];
+  return {args.dt.shape[0] * args.dt.shape[1], heads};
+}
+
+template <class T, DiscretizeMethod kMethod>
+Status forward_heads(const DiscretizeForward& args, Stream stream) {
+  const Extent extent = heads_extent(args);
+  const Grid grid = element_grid<T>(extent);
+  return launch("discretize_fwd_heads_kernel", discretize_fwd_heads_kernel<T, kMethod>, grid.grid, grid.block,
+                0, stream, extent, source<T>(args.dt), source<T>(args.A), target<T>(args.A_bar),
+                target<T>(args.F), target<T>(args.s));
+}
+
+template <class T, DiscretizeMethod kMethod>
+Status backward_heads(const DiscretizeBackward& args, Stream stream) {
+  const Extent extent = heads_extent(args);
+  if (extent.columns == 0) return Status();
+  const ColumnPlan plan = column_plan<T>(extent);
+  T* const partial = args.d_A.wanted() ? static_cast<T*>(args.workspace.data) : nullptr;
+  SCANTAPE_TRY(launch("discretize_bwd_heads_kernel", discretize_bwd_heads_kernel<T, kMethod>, plan.grid.grid,
+                      plan.grid.block, 0, stream, extent, plan.rows, source<T>(args.dt), source<T>(args.A),
+                      source<T>(args.d_A_bar), source<T>(args.d_F), source<T>(args.d_s), target<T>(args.d_dt),
+                      partial));
+  return join_column_sums("discretize_bwd_join_heads", partial, plan.chunks, extent.columns,
+                          target<T>(args.d_A), stream);
+}
+
+std::int64_t heads_workspace(const DiscretizeBackward& args) noexcept {
+  if (!args.d_A.wanted()) return 0;
+  const Extent extent = heads_extent(args);
+  const std::int64_t chunks =
+      args.A.dtype == DType::f32 ? column_plan<float>(extent).chunks : column_plan<double>(extent).chunks;
+  return chunks * extent.columns * size_of(args.A.dtype);
+}
+
+template <class T, DiscretizeMethod kMethod>
+Status forward(const DiscretizeForward& args, Stream stream) {
+  switch (form_of(args)) {
+    case DiscretizeForm::diagonal:
+      return forward_diagonal<T, kMethod>(args, stream);
+    case DiscretizeForm::per_head:
+      return forward_heads<T, kMethod>(args, stream);
+    case DiscretizeForm::dense:
+      return dense::forward<T, kMethod>(args, stream);
+  }
+  return Status::fail(Code::unsupported, "discretize: no CUDA kernel for this form");
+}
+
+template <class T, DiscretizeMethod kMethod>
+Status backward(const DiscretizeBackward& args, Stream stream) {
+  switch (form_of(args)) {
+    case DiscretizeForm::diagonal:
+      return backward_diagonal<T, kMethod>(args, stream);
+    case DiscretizeForm::per_head:
+      return backward_heads<T, kMethod>(args, stream);
+    case DiscretizeForm::dense:
+      return dense::backward<T, kMethod>(args, stream);
+  }
+  return Status::fail(Code::unsupported, "discretize_backward: no CUDA kernel for this form");
 }
 
 template <class Body>
@@ -194,10 +261,20 @@ Status discretize_backward(const DiscretizeBackward& args, Stream stream) noexce
       args, [&](auto zero, auto method) { return backward<decltype(zero), method.value>(args, stream); });
 }
 
-std::int64_t discretize_forward_workspace(const DiscretizeForward&) noexcept {
-  return 0;
+std::int64_t discretize_forward_workspace(const DiscretizeForward& args) noexcept {
+  return form_of(args) == DiscretizeForm::dense ? dense::forward_workspace(args) : 0;
 }
-std::int64_t discretize_backward_workspace(const DiscretizeBackward&) noexcept {
+
+std::int64_t discretize_backward_workspace(const DiscretizeBackward& args) noexcept {
+  if (!args.d_dt.wanted() && !args.d_A.wanted() && !args.d_B.wanted()) return 0;
+  switch (form_of(args)) {
+    case DiscretizeForm::dense:
+      return dense::backward_workspace(args);
+    case DiscretizeForm::per_head:
+      return heads_workspace(args);
+    case DiscretizeForm::diagonal:
+      break;
+  }
   return 0;
 }
 

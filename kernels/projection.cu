@@ -5,10 +5,13 @@
 //   d_x = d_y W,   d_W = d_y^T x,   d_b = sum over rows of d_y
 //
 // Forward saves nothing. The products are the vendor's (common/matrix_product.h), which writes or accumulates
-// as asked; bias and its gradient are our own kernels, because the library's fused forms can only overwrite.
-// d_b goes through partial sums per block in the workspace and a second launch that adds them in order.
+// as asked; bias and its gradient are our own kernels, because the library's fused forms can only overwrite, and
+// there are none in f64. The bias comes first: y is filled with it, exactly in any type, and the product is added, so
+// that y of 16 bits is rounded once. What normalises y next has both in its own pass: projection_layer_norm.cu.
+// d_b goes through partial sums per block in the workspace and a second launch that adds them in order. d_W and d_b
+// of tensors of 16 bits are f32.
 //
-// Bytes beside the products': the bias reads and writes y (2 M O elements), d_b reads d_y (M O).
+// Bytes beside the products': the bias writes y, which the product then reads (2 M O elements); d_b reads d_y (M O).
 
 #include "scantape/projection.h"
 
@@ -22,15 +25,16 @@ namespace {
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads)
     projection_fwd_bias_kernel(Extent extent, Source<T> bias, Target<T> y) {
+  y.accumulate = false;  // as it is: said here, the other path takes no registers
   for_each_pack<T>(extent, [&](std::int64_t row, std::int64_t column, std::int64_t remaining) {
-    y.store(row, column, remaining, bias.load(0, column, remaining));  // y accumulates
+    y.store(row, column, remaining, bias.load(0, column, remaining));
   });
 }
 
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads)
     projection_bwd_bias_columns_kernel(Extent extent, std::int64_t rows_per_chunk, Source<T> d_y,
-                                       T* partial) {
+                                       Compute<T>* partial) {
   auto& cells = shared_storage<ColumnCells<T>>();
   sum_columns(extent, rows_per_chunk, partial, cells,
               [&](std::int64_t row, std::int64_t column, std::int64_t remaining, Pack<T>& sum) {
@@ -51,6 +55,14 @@ Extent extent_of(const ConstView& view) noexcept {
 }
 
 template <class T>
+Status fill_with_bias(const ProjectionForward& args, Stream stream) {
+  const Extent extent = extent_of(args.y);
+  if (extent.rows == 0 || extent.columns == 0) return Status();
+  const Grid grid = element_grid<T>(extent);
+  return launch("projection_fwd_bias_kernel", projection_fwd_bias_kernel<T>, grid.grid, grid.block, 0, stream,
+                extent, source<T>(args.bias), target<T>(args.y));
+}
+
 Status forward(const ProjectionForward& args, Stream stream) {
   const Rows x = rows_of(args.x), weight = rows_of(args.weight), y = rows_of(args.y);
   MatrixProduct product;
@@ -65,12 +77,8 @@ Status forward(const ProjectionForward& args, Stream stream) {
   product.ldb = weight.stride;
   product.c = args.y.as<void>();
   product.ldc = y.stride;
-  SCANTAPE_TRY(matrix_product(product, stream));
-  if (!args.bias.present || y.count == 0 || y.length == 0) return Status();
-  const Extent extent = extent_of(args.y);
-  const Grid grid = element_grid<T>(extent);
-  return launch("projection_fwd_bias_kernel", projection_fwd_bias_kernel<T>, grid.grid, grid.block, 0, stream,
-                extent, source<T>(args.bias), target<T>(args.y, true));
+  product.accumulate = args.bias.present;
+  return matrix_product(product, stream);
 }
 
 template <class T>
@@ -78,12 +86,12 @@ Status backward_bias(const ProjectionBackward& args, Stream stream) {
   const Extent extent = extent_of(args.d_y);
   if (!args.d_bias.wanted() || extent.columns == 0) return Status();
   const ColumnPlan plan = column_plan<T>(extent);
-  T* const partial = static_cast<T*>(args.workspace.data);
+  Compute<T>* const partial = static_cast<Compute<T>*>(args.workspace.data);
   SCANTAPE_TRY(launch("projection_bwd_bias_columns_kernel", projection_bwd_bias_columns_kernel<T>,
                       plan.grid.grid, plan.grid.block, 0, stream, extent, plan.rows, source<T>(args.d_y),
                       partial));
   return join_column_sums("projection_bwd_join_bias", partial, plan.chunks, extent.columns,
-                          target<T>(args.d_bias), stream);
+                          target<Compute<T>>(args.d_bias), stream);
 }
 
 Status backward_weight(const ProjectionBackward& args, Stream stream) {
@@ -101,6 +109,7 @@ Status backward_weight(const ProjectionBackward& args, Stream stream) {
   product.ldb = x.stride;
   product.c = args.d_weight.view.as<void>();
   product.ldc = d_weight.stride;
+  product.f32_result = args.d_weight.view.dtype == DType::f32;
   product.accumulate = args.d_weight.mode == WriteMode::accumulate;
   return matrix_product(product, stream);
 }
@@ -128,13 +137,16 @@ constexpr const char* kMissing = "projection: no CUDA kernel for this dtype";
 }  // namespace
 
 Status projection_forward(const ProjectionForward& args, Stream stream) noexcept {
-  return dispatch_dtype(args.x.dtype, kMissing,
-                        [&](auto zero) { return forward<decltype(zero)>(args, stream); });
+  if (args.bias.present) {
+    SCANTAPE_TRY(dispatch_storage(args.x.dtype, kMissing,
+                                  [&](auto zero) { return fill_with_bias<decltype(zero)>(args, stream); }));
+  }
+  return forward(args, stream);
 }
 
 Status projection_backward(const ProjectionBackward& args, Stream stream) noexcept {
-  SCANTAPE_TRY(dispatch_dtype(args.x.dtype, kMissing,
-                              [&](auto zero) { return backward_bias<decltype(zero)>(args, stream); }));
+  SCANTAPE_TRY(dispatch_storage(args.x.dtype, kMissing,
+                                [&](auto zero) { return backward_bias<decltype(zero)>(args, stream); }));
   SCANTAPE_TRY(backward_weight(args, stream));
   return backward_x(args, stream);
 }
@@ -146,9 +158,13 @@ std::int64_t projection_forward_workspace(const ProjectionForward&) noexcept {
 std::int64_t projection_backward_workspace(const ProjectionBackward& args) noexcept {
   if (!args.d_bias.wanted()) return 0;
   const Extent extent = extent_of(args.d_y);
-  const std::int64_t chunks =
-      args.x.dtype == DType::f32 ? column_plan<float>(extent).chunks : column_plan<double>(extent).chunks;
-  return chunks * extent.columns * size_of(args.x.dtype);
+  std::int64_t bytes = 0;
+  const Status status = dispatch_storage(args.x.dtype, kMissing, [&](auto zero) {
+    using T = decltype(zero);
+    bytes = column_plan<T>(extent).chunks * extent.columns * static_cast<std::int64_t>(sizeof(Compute<T>));
+    return Status();
+  });
+  return status.ok() ? bytes : 0;
 }
 
 }  // namespace scantape::cuda

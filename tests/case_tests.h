@@ -41,7 +41,7 @@ inline std::vector<Place> places(const Case& c) {
   for (const DType dtype : dtypes(c)) {
     list.push_back({kCpu, dtype, Call::Implementation::routed});
     list.push_back({kCpu, dtype, Call::Implementation::reference});
-    if (is_available(kCuda)) list.push_back({kCuda, dtype, Call::Implementation::routed});
+    if (is_available(kCuda) && !c.cpu_only) list.push_back({kCuda, dtype, Call::Implementation::routed});
   }
   return list;
 }

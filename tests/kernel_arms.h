@@ -83,6 +83,8 @@ class KernelArms {
              (letter >= '0' && letter <= '9') || letter == '_';
     };
     while (begin > 0 && part(symbol[begin - 1])) --begin;
+    // What stands in a template argument is not what this symbol is.
+    if (symbol.find('<') < begin) return {};
     return symbol.substr(begin, after - begin);
   }
 };

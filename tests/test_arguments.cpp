@@ -14,13 +14,19 @@
 #include "scantape/adamw.h"
 #include "scantape/counters.h"
 #include "scantape/discretize.h"
+#include "scantape/discretized_scan.h"
 #include "scantape/grad_norm.h"
+#include "scantape/huber.h"
 #include "scantape/layer_norm.h"
 #include "scantape/mse.h"
 #include "scantape/projection.h"
+#include "scantape/projection_layer_norm.h"
+#include "scantape/quantile.h"
+#include "scantape/rms_norm.h"
 #include "scantape/scan.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
+#include "scantape/spectral_radius.h"
 #include "scantape/state_output.h"
 
 namespace scantape {
@@ -34,9 +40,10 @@ struct Slot {
   ConstView* view;
   bool written;
   bool optional;
-  bool strided;      // rows may lie apart
-  WriteMode* mode;   // of a gradient
-  bool independent;  // its size and dtype are right whatever they are
+  bool strided;                   // rows may lie apart
+  WriteMode* mode;                // of a gradient
+  bool independent;               // its size and dtype are right whatever they are
+  const char* without = nullptr;  // what is said where it is left out, if not that it is missing
 };
 
 /// A call whose arguments all fit. Slots point into `args`, so it stays where it was made.
@@ -59,6 +66,12 @@ class Call {
     return slot;
   }
   void may_be(const char* output, const char* other) { pairs_.emplace_back(output, other); }
+  /// f32 where the others have 16 bits.
+  static Slot& widened(Slot& slot) {
+    slot.view->dtype = at_least_f32(slot.view->dtype);
+    return slot;
+  }
+  void takes_16_bits() { takes_16_bits_ = true; }
 
   void check_everything() {
     ASSERT_TRUE(run().ok()) << run().message();
@@ -86,10 +99,10 @@ class Call {
 
   Slot& add(const char* name, ConstView& view, const Shape& shape, bool written) {
     memory_.push_back(std::make_unique<Block>());
-    if (dtype_ == DType::f32) {
-      std::fill_n(reinterpret_cast<float*>(memory_.back()->bytes), kBytes / 4, 0.5F);
-    } else {
+    if (dtype_ == DType::f64) {
       std::fill_n(reinterpret_cast<double*>(memory_.back()->bytes), kBytes / 8, 0.5);
+    } else {
+      std::fill_n(reinterpret_cast<float*>(memory_.back()->bytes), kBytes / 4, 0.5F);  // or 16 bits of it
     }
     view = ConstView(memory_.back()->bytes, dtype_, kCpu, shape);
     slots_.push_back(Slot{name, &view, written, false, false, nullptr, false});
@@ -170,13 +183,24 @@ class Call {
     const DType good = slot.view->dtype;
     const DType other = good == DType::f32 ? DType::f64 : DType::f32;
     if (!slot.independent) {
-      refuse(slot, [&](ConstView& view) { view.dtype = other; }, {" is f32", "wants f64"},
-             {" is f64", "wants f32"});
+      const auto is_not = [](DType is, DType wanted) {
+        return std::vector<std::string>{std::string(" is ") + name(is), std::string("wants ") + name(wanted)};
+      };
+      refuse(
+          slot, [&](ConstView& view) { view.dtype = other; }, is_not(other, good), is_not(good, other));
+      for (const DType narrow : {DType::bf16, DType::f16}) {
+        if (narrow == good) continue;
+        const std::string is = std::string(" is ") + name(narrow);
+        refuse(slot, [&](ConstView& view) { view.dtype = narrow; },
+               takes_16_bits_ ? is_not(narrow, good) : std::vector<std::string>{is, "wants f"},
+               {std::string(" is ") + name(good), "wants "});
+      }
     }
     std::string op = op_;
     std::replace(op.begin(), op.end(), '_', ' ');
     refuse(slot, [](ConstView& view) { view.dtype = static_cast<DType>(9); },
-           {"Unsupported dtype for " + op, "dtype code 9", "wants f32 or f64"});
+           {"Unsupported dtype for " + op, "dtype code 9",
+            takes_16_bits_ ? "wants f32, f64, bf16 or f16" : "wants f32 or f64"});
   }
 
   template <class Change>
@@ -209,7 +233,7 @@ class Call {
   void check_presence(const Slot& slot) {
     const auto leave_out = [](ConstView& view) { view = ConstView(); };
     if (!slot.optional) {
-      refuse(slot, leave_out, {slot.name + " is missing, wants ["});
+      refuse(slot, leave_out, {slot.without != nullptr ? slot.without : slot.name + " is missing, wants ["});
       return;
     }
     const ConstView good = *slot.view;
@@ -224,7 +248,9 @@ class Call {
            {"not aligned"});
     const int rank = slot.view->rank();
     if (rank == 0) return;
-    refuse(slot, [&](ConstView& view) { view.strides[rank - 1] = 2; }, {name(slot.view->shape), "strides ["});
+    if (slot.view->shape.back() > 1)  // else its stride is not looked at
+      refuse(slot, [&](ConstView& view) { view.strides[rank - 1] = 2; },
+             {name(slot.view->shape), "strides ["});
     if (rank == 1) return;
 
     // Rows two elements further apart than they are long, the leading dimensions still in one stride.
@@ -292,6 +318,7 @@ class Call {
   const std::string op_;
   Status (*const function_)(const Args&, Stream) noexcept;
   const DType dtype_;
+  bool takes_16_bits_ = false;
   std::vector<std::unique_ptr<Block>> memory_;
   std::vector<Slot> slots_;
   std::vector<std::pair<std::string, std::string>> pairs_;
@@ -311,68 +338,172 @@ std::string dtype_name(const testing::TestParamInfo<DType>& info) {
 
 INSTANTIATE_TEST_SUITE_P(AllDtypes, Arguments, testing::Values(DType::f32, DType::f64), dtype_name);
 
+/// Of ops that also take 16 bits.
+class Arguments16 : public Arguments {};
+
+INSTANTIATE_TEST_SUITE_P(AllDtypes, Arguments16,
+                         testing::Values(DType::f32, DType::f64, DType::bf16, DType::f16), dtype_name);
+
 template <class Args>
 void add_projection(Call<Args>& call) {
   call.input("x", call.args.x, {2, 3, 4}).strided = true;
   call.input("weight", call.args.weight, {5, 4});
 }
 
-TEST_P(Arguments, ProjectionForward) {
+TEST_P(Arguments16, ProjectionForward) {
   Call<ProjectionForward> call("projection", projection_forward, GetParam());
+  call.takes_16_bits();
   add_projection(call);
   call.input("bias", call.args.bias, {5}).optional = true;
   call.output("y", call.args.y, {2, 3, 5}).strided = true;
   call.check_everything();
 }
 
-TEST_P(Arguments, ProjectionBackward) {
+TEST_P(Arguments16, ProjectionBackward) {
   Call<ProjectionBackward> call("projection_backward", projection_backward, GetParam());
+  call.takes_16_bits();
   add_projection(call);
   call.input("d_y", call.args.d_y, {2, 3, 5}).strided = true;
   call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
-  call.gradient("d_weight", call.args.d_weight, {5, 4});
-  call.gradient("d_bias", call.args.d_bias, {5});
+  call.widened(call.gradient("d_weight", call.args.d_weight, {5, 4}));
+  call.widened(call.gradient("d_bias", call.args.d_bias, {5}));
   EXPECT_EQ(projection_backward(call.args).message(),
             "projection_backward: d_bias is wanted, but there is no bias");
   call.args.bias = ConstView(call.args.x.data, GetParam(), kCpu, {5});
   call.check_everything();
 }
 
+/// A norm that saves `numbers` a row.
+struct NormOp {
+  const char* name;
+  std::int64_t numbers;
+  Status (*forward)(const NormForward&, Stream) noexcept;
+  Status (*backward)(const NormBackward&, Stream) noexcept;
+};
+const NormOp kNorms[] = {{"layer_norm", 3, layer_norm_forward, layer_norm_backward},
+                         {"rms_norm", 1, rms_norm_forward, rms_norm_backward}};
+
+TEST_P(Arguments16, NormForward) {
+  for (const NormOp& op : kNorms)
+    for (const bool sum_wanted : {false, true}) {
+      Call<NormForward> call(op.name, op.forward, GetParam());
+      call.takes_16_bits();
+      call.input("x", call.args.x, {2, 3, 4}).strided = true;
+      Slot& residual = call.input("residual", call.args.residual, {2, 3, 4});
+      residual.strided = true;
+      residual.optional = !sum_wanted;
+      residual.without = "r is wanted, but there is no residual";
+      call.input("weight", call.args.weight, {4});
+      call.input("bias", call.args.bias, {4}).optional = true;
+      call.output("y", call.args.y, {2, 3, 4}).strided = true;
+      if (sum_wanted) {
+        Slot& r = call.output("r", call.args.r, {2, 3, 4});
+        r.strided = r.optional = true;
+      }
+      call.widened(call.output("statistics", call.args.statistics, {2, 3, op.numbers}));
+      for (const char* over : {"x", "residual"}) {
+        call.may_be("y", over);
+        call.may_be("r", over);
+      }
+      call.check_everything();
+      for (double eps : {0.0, -1e-5, HUGE_VAL, std::nan("")}) {
+        call.args.eps = eps;
+        const Status status = op.forward(call.args, {});
+        EXPECT_EQ(status.code(), Code::invalid_argument);
+        EXPECT_NE(status.message().find(std::string(op.name) + ": eps is "), std::string::npos)
+            << status.message();
+      }
+    }
+}
+
+TEST_P(Arguments16, NormBackward) {
+  for (const NormOp& op : kNorms)
+    for (const bool summed : {false, true}) {
+      const std::string name = std::string(op.name) + "_backward";
+      Call<NormBackward> call(name.c_str(), op.backward, GetParam());
+      call.takes_16_bits();
+      if (summed) {
+        Slot& r = call.output("r", call.args.r, {2, 3, 4});
+        r.written = false;
+        r.strided = true;
+        call.args.residual = call.args.r;  // not looked into
+      } else {
+        call.input("x", call.args.x, {2, 3, 4}).strided = true;
+      }
+      call.input("weight", call.args.weight, {4});
+      call.widened(call.output("statistics", call.args.statistics, {2, 3, op.numbers})).written = false;
+      Slot& d_y = call.input("d_y", call.args.d_y, {2, 3, 4});
+      d_y.strided = d_y.optional = true;
+      if (summed) {
+        Slot& d_r = call.input("d_r", call.args.d_r, {2, 3, 4});
+        d_r.strided = d_r.optional = true;
+      }
+      call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
+      if (summed) call.gradient("d_residual", call.args.d_residual, {2, 3, 4}).strided = true;
+      call.widened(call.gradient("d_weight", call.args.d_weight, {4}));
+      call.widened(call.gradient("d_bias", call.args.d_bias, {4}));
+      call.may_be("d_x", "d_y");
+      call.may_be("d_residual", "d_r");
+      EXPECT_EQ(op.backward(call.args, {}).message(), name + ": d_bias is wanted, but there is no bias");
+      call.args.bias = call.args.weight;
+      call.check_everything();
+      if (summed) continue;
+      call.args.d_r = call.args.d_y;
+      EXPECT_EQ(op.backward(call.args, {}).message(), name + ": d_r is given, but there is no residual");
+      call.args.d_r = ConstView();
+      call.args.d_residual = call.args.d_x;
+      EXPECT_EQ(op.backward(call.args, {}).message(),
+                name + ": d_residual is wanted, but there is no residual");
+    }
+}
+
 template <class Args>
-void add_layer_norm(Call<Args>& call) {
+void add_projection_layer_norm(Call<Args>& call) {
   call.input("x", call.args.x, {2, 3, 4}).strided = true;
-  call.input("weight", call.args.weight, {4});
+  call.input("weight", call.args.weight, {5, 4});
+  call.input("norm_weight", call.args.norm_weight, {5});
 }
 
-TEST_P(Arguments, LayerNormForward) {
-  Call<LayerNormForward> call("layer_norm", layer_norm_forward, GetParam());
-  add_layer_norm(call);
-  call.input("bias", call.args.bias, {4});
-  call.output("y", call.args.y, {2, 3, 4}).strided = true;
+TEST_P(Arguments, ProjectionLayerNormForward) {
+  Call<ProjectionLayerNormForward> call("projection_layer_norm", projection_layer_norm_forward, GetParam());
+  add_projection_layer_norm(call);
+  call.input("bias", call.args.bias, {5}).optional = true;
+  call.input("norm_bias", call.args.norm_bias, {5}).optional = true;
+  call.output("y", call.args.y, {2, 3, 5}).strided = true;
   call.output("statistics", call.args.statistics, {2, 3, 3});
-  call.may_be("y", "x");
   call.check_everything();
-  for (double eps : {0.0, -1e-5, HUGE_VAL, std::nan("")}) {
-    call.args.eps = eps;
-    const Status status = layer_norm_forward(call.args);
-    EXPECT_EQ(status.code(), Code::invalid_argument);
-    EXPECT_NE(status.message().find("layer_norm: eps is "), std::string::npos) << status.message();
-  }
+  call.args.eps = 0;
+  EXPECT_EQ(projection_layer_norm_forward(call.args).message(),
+            "projection_layer_norm: eps is 0, wants a finite number above 0");
 }
 
-TEST_P(Arguments, LayerNormBackward) {
-  Call<LayerNormBackward> call("layer_norm_backward", layer_norm_backward, GetParam());
-  add_layer_norm(call);
+TEST_P(Arguments, ProjectionLayerNormBackward) {
+  Call<ProjectionLayerNormBackward> call("projection_layer_norm_backward", projection_layer_norm_backward,
+                                         GetParam());
+  add_projection_layer_norm(call);
+  call.input("bias", call.args.bias, {5}).optional = true;
   call.output("statistics", call.args.statistics, {2, 3, 3}).written = false;
-  call.input("d_y", call.args.d_y, {2, 3, 4}).strided = true;
+  call.input("d_y", call.args.d_y, {2, 3, 5}).strided = true;
   call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
-  call.gradient("d_weight", call.args.d_weight, {4});
-  call.gradient("d_bias", call.args.d_bias, {4});
-  call.may_be("d_x", "d_y");
+  call.gradient("d_weight", call.args.d_weight, {5, 4});
+  call.gradient("d_norm_weight", call.args.d_norm_weight, {5});
+  call.check_everything();
+  const ConstView vector = call.args.bias;
+  call.gradient("d_bias", call.args.d_bias, {5});
+  call.args.bias = ConstView();
+  EXPECT_EQ(projection_layer_norm_backward(call.args).message(),
+            "projection_layer_norm_backward: d_bias is wanted, but there is no bias");
+  call.args.bias = vector;
+  call.gradient("d_norm_bias", call.args.d_norm_bias, {5});
+  EXPECT_EQ(projection_layer_norm_backward(call.args).message(),
+            "projection_layer_norm_backward: d_norm_bias is wanted, but there is no norm_bias");
+  call.args.norm_bias = vector;
+  call.slot("bias").without = "d_bias is wanted, but there is no bias";
+  call.slot("bias").optional = false;
   call.check_everything();
 }
 
-TEST_P(Arguments, LayerNormOfNothing) {
+TEST_P(Arguments, NormOfNothing) {
   double memory[16] = {};
   LayerNormForward args;
   args.x = ConstView(memory, GetParam(), kCpu, {3, 0});
@@ -381,6 +512,8 @@ TEST_P(Arguments, LayerNormOfNothing) {
   args.statistics = View(memory + 4, GetParam(), kCpu, {3, 3});
   EXPECT_EQ(layer_norm_forward(args).message(),
             "layer_norm: x has shape [3, 0], wants [..., E] with E above 0");
+  args.statistics = View(memory + 4, GetParam(), kCpu, {3, 1});
+  EXPECT_EQ(rms_norm_forward(args).message(), "rms_norm: x has shape [3, 0], wants [..., E] with E above 0");
 }
 
 template <class Args>
@@ -392,6 +525,7 @@ template <class Forward>
 void check_elementwise_forward(const char* op, Status (*function)(const Forward&, Stream) noexcept,
                                DType dtype) {
   Call<Forward> call(op, function, dtype);
+  call.takes_16_bits();
   add_elementwise(call);
   call.output("y", call.args.y, {2, 3, 4}).strided = true;
   call.may_be("y", "x");
@@ -402,6 +536,7 @@ template <class Backward>
 void check_elementwise_backward(const char* op, Status (*function)(const Backward&, Stream) noexcept,
                                 DType dtype) {
   Call<Backward> call(op, function, dtype);
+  call.takes_16_bits();
   add_elementwise(call);
   call.input("d_y", call.args.d_y, {2, 3, 4}).strided = true;
   call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
@@ -409,95 +544,251 @@ void check_elementwise_backward(const char* op, Status (*function)(const Backwar
   call.check_everything();
 }
 
-TEST_P(Arguments, SoftplusForward) {
+TEST_P(Arguments16, SoftplusForward) {
   check_elementwise_forward("softplus", softplus_forward, GetParam());
 }
-TEST_P(Arguments, SoftplusBackward) {
+TEST_P(Arguments16, SoftplusBackward) {
   check_elementwise_backward("softplus_backward", softplus_backward, GetParam());
 }
-TEST_P(Arguments, SiluForward) {
+TEST_P(Arguments16, SiluForward) {
   check_elementwise_forward("silu", silu_forward, GetParam());
 }
-TEST_P(Arguments, SiluBackward) {
+TEST_P(Arguments16, SiluBackward) {
   check_elementwise_backward("silu_backward", silu_backward, GetParam());
 }
 
-template <class Args>
-void add_discretize(Call<Args>& call) {
-  call.input("dt", call.args.dt, {3});
-  call.input("A", call.args.A, {3});
-  call.input("B", call.args.B, {3, 4}).strided = true;
-}
-
-template <class Args>
-void check_method(Call<Args>& call, const char* op, Status (*function)(const Args&, Stream) noexcept) {
-  call.args.method = static_cast<DiscretizeMethod>(4);
-  const Status status = function(call.args, {});
-  EXPECT_EQ(status.code(), Code::invalid_argument);
-  EXPECT_EQ(status.message(), std::string(op) + ": method is 4, wants zoh, exp_euler, bilinear or euler");
-}
-
-TEST_P(Arguments, DiscretizeForward) {
-  Call<DiscretizeForward> call("discretize", discretize_forward, GetParam());
-  add_discretize(call);
-  call.output("A_bar", call.args.A_bar, {3});
-  call.output("B_bar", call.args.B_bar, {3, 4}).strided = true;
-  call.output("F", call.args.F, {3}).optional = true;
-  call.check_everything();
-  check_method(call, "discretize", discretize_forward);
-}
-
-TEST_P(Arguments, DiscretizeBackward) {
-  Call<DiscretizeBackward> call("discretize_backward", discretize_backward, GetParam());
-  add_discretize(call);
-  call.input("d_A_bar", call.args.d_A_bar, {3}).optional = true;
-  Slot& d_B_bar = call.input("d_B_bar", call.args.d_B_bar, {3, 4});
-  d_B_bar.optional = d_B_bar.strided = true;
-  call.input("d_F", call.args.d_F, {3}).optional = true;
-  call.gradient("d_dt", call.args.d_dt, {3});
-  call.gradient("d_A", call.args.d_A, {3});
-  call.gradient("d_B", call.args.d_B, {3, 4}).strided = true;
-  call.check_everything();
-  check_method(call, "discretize_backward", discretize_backward);
-}
-
-class ScanArguments : public testing::TestWithParam<std::tuple<DType, bool>> {
+/// The three forms of discretize; {2, 3, 4} is [B, L, H], {3, 4} [N, E].
+class DiscretizeArguments : public testing::TestWithParam<std::tuple<DType, DiscretizeForm>> {
  protected:
   DType dtype() const { return std::get<0>(GetParam()); }
-  bool varying() const { return std::get<1>(GetParam()); }
-  Shape decay() const { return varying() ? Shape{2, 3, 4} : Shape{4}; }
+  DiscretizeForm form() const { return std::get<1>(GetParam()); }
+  bool per_head() const { return form() == DiscretizeForm::per_head; }
+  Shape A() const { return per_head() ? Shape{4} : form() == DiscretizeForm::dense ? Shape{3, 3} : Shape{3}; }
+  Shape dt() const {
+    return per_head() ? Shape{2, 3, 4} : form() == DiscretizeForm::dense ? Shape{} : Shape{3};
+  }
+  Shape A_bar() const { return per_head() ? dt() : A(); }
+
+  template <class Args>
+  void add_model(Call<Args>& call) const {
+    call.input("dt", call.args.dt, dt()).strided = per_head();
+    call.input("A", call.args.A, A());
+    if (!per_head()) call.input("B", call.args.B, {3, 4}).strided = true;
+  }
 };
 
-INSTANTIATE_TEST_SUITE_P(AllDtypesAndForms, ScanArguments,
-                         testing::Combine(testing::Values(DType::f32, DType::f64), testing::Bool()),
-                         [](const testing::TestParamInfo<std::tuple<DType, bool>>& info) {
-                           return std::string(name(std::get<0>(info.param))) +
-                                  (std::get<1>(info.param) ? "_varying" : "_constant");
+INSTANTIATE_TEST_SUITE_P(AllDtypesAndForms, DiscretizeArguments,
+                         testing::Combine(testing::Values(DType::f32, DType::f64),
+                                          testing::Values(DiscretizeForm::diagonal, DiscretizeForm::per_head,
+                                                          DiscretizeForm::dense)),
+                         [](const testing::TestParamInfo<std::tuple<DType, DiscretizeForm>>& info) {
+                           return std::string(name(std::get<0>(info.param))) + "_" +
+                                  name(std::get<1>(info.param));
                          });
+
+/// Refused with these words in the place of what `change` did.
+template <class Args, class Change>
+void expect_words(const Args& good, Status (*function)(const Args&, Stream) noexcept,
+                  const std::string& words, const Change& change) {
+  Args args = good;
+  change(args);
+  const Status status = function(args, {});
+  EXPECT_EQ(status.code(), Code::invalid_argument);
+  EXPECT_EQ(status.message(), words);
+}
+
+TEST_P(DiscretizeArguments, Forward) {
+  Call<DiscretizeForward> call("discretize", discretize_forward, dtype());
+  add_model(call);
+  call.output("A_bar", call.args.A_bar, A_bar()).strided = per_head();
+  Slot& F = call.output("F", call.args.F, A_bar());
+  F.optional = true;
+  F.strided = per_head();
+  if (per_head())
+    call.output("s", call.args.s, A_bar()).strided = true;
+  else
+    call.output("B_bar", call.args.B_bar, {3, 4}).strided = true;
+  call.check_everything();
+
+  expect_words(call.args, discretize_forward,
+               "discretize: method is 4, wants zoh, exp_euler, bilinear or euler",
+               [](DiscretizeForward& args) { args.method = static_cast<DiscretizeMethod>(4); });
+  if (per_head()) {
+    expect_words(call.args, discretize_forward,
+                 "discretize: B has no place where dt is [B, L, H]: s is the factor of whatever comes in",
+                 [](DiscretizeForward& args) { args.B = args.A; });
+    expect_words(call.args, discretize_forward,
+                 "discretize: B_bar has no place where dt is [B, L, H]: s takes it",
+                 [](DiscretizeForward& args) { args.B_bar = args.A_bar; });
+  } else {
+    expect_words(call.args, discretize_forward,
+                 "discretize: s has no place where dt is not [B, L, H]: it is in B_bar",
+                 [](DiscretizeForward& args) { args.s = args.A_bar; });
+  }
+}
+
+TEST_P(DiscretizeArguments, Backward) {
+  Call<DiscretizeBackward> call("discretize_backward", discretize_backward, dtype());
+  add_model(call);
+  for (const auto& [name, view] :
+       {std::pair("d_A_bar", &call.args.d_A_bar), std::pair("d_F", &call.args.d_F)}) {
+    Slot& slot = call.input(name, *view, A_bar());
+    slot.optional = true;
+    slot.strided = per_head();
+  }
+  Slot& input = per_head() ? call.input("d_s", call.args.d_s, A_bar())
+                           : call.input("d_B_bar", call.args.d_B_bar, {3, 4});
+  input.optional = input.strided = true;
+  call.gradient("d_dt", call.args.d_dt, dt()).strided = per_head();
+  call.gradient("d_A", call.args.d_A, A());
+  if (!per_head()) call.gradient("d_B", call.args.d_B, {3, 4}).strided = true;
+  call.check_everything();
+
+  expect_words(call.args, discretize_backward,
+               "discretize_backward: method is 4, wants zoh, exp_euler, bilinear or euler",
+               [](DiscretizeBackward& args) { args.method = static_cast<DiscretizeMethod>(4); });
+  if (per_head()) {
+    expect_words(call.args, discretize_backward,
+                 "discretize_backward: d_B_bar has no place where dt is [B, L, H]: d_s takes it",
+                 [](DiscretizeBackward& args) { args.d_B_bar = args.d_A_bar; });
+    expect_words(call.args, discretize_backward,
+                 "discretize_backward: d_B is wanted, but where dt is [B, L, H] there is no B",
+                 [](DiscretizeBackward& args) { args.d_B = args.d_A; });
+  } else {
+    expect_words(call.args, discretize_backward,
+                 "discretize_backward: d_s has no place where dt is not [B, L, H]",
+                 [](DiscretizeBackward& args) { args.d_s = args.d_A_bar; });
+  }
+}
+
+/// One block of threads holds a dense A on cuda: more states than fit are refused, in words, before anything runs.
+TEST(DenseLimits, DiscretizeOnCuda) {
+  constexpr std::int64_t n = kMostDenseStatesOnCuda + 1;
+  static double memory[2 * n * n] = {};  // never looked at
+  const auto view = [](const Shape& shape) { return View(memory, DType::f64, kCuda, shape); };
+  DiscretizeBackward args;
+  args.A = view({n, n});
+  args.dt = view({});
+  args.B = view({n, 0});
+  DiscretizeForward forward = args;
+  forward.A_bar = View(memory + n * n, DType::f64, kCuda, {n, n});
+  forward.B_bar = view({n, 0});
+  const std::string words = ": A has shape [65, 65], on cuda a dense one has at most 64 states";
+  EXPECT_EQ(discretize_forward(forward).code(), Code::unsupported);
+  EXPECT_EQ(discretize_forward(forward).message(), "discretize" + words);
+  EXPECT_EQ(discretize_forward_workspace(forward), 0);
+  EXPECT_EQ(discretize_backward(args).code(), Code::unsupported);
+  EXPECT_EQ(discretize_backward(args).message(), "discretize_backward" + words);
+  EXPECT_EQ(discretize_backward_workspace(args), 0);
+}
+
+TEST_P(Arguments, SpectralRadius) {
+  Call<SpectralRadius> call("spectral_radius", spectral_radius, GetParam());
+  call.input("A_bar", call.args.A_bar, {3, 3});
+  call.output("radius", call.args.radius, {});
+  call.check_everything();
+}
+
+TEST(DenseLimits, SpectralRadiusOnCuda) {
+  constexpr std::int64_t n = kMostSpectralRowsOnCuda + 1;
+  static double memory[n * n + 1] = {};  // never looked at
+  SpectralRadius args;
+  args.A_bar = ConstView(memory, DType::f64, kCuda, {n, n});
+  args.radius = View(memory + n * n, DType::f64, kCuda, {});
+  EXPECT_EQ(spectral_radius(args).code(), Code::unsupported);
+  EXPECT_EQ(spectral_radius(args).message(),
+            "spectral_radius: A_bar has shape [65, 65], on cuda a dense one has at most 64 states");
+  EXPECT_EQ(spectral_radius_workspace(args), 0);
+}
+
+class ScanArguments : public testing::TestWithParam<std::tuple<DType, const char*>> {
+ protected:
+  DType dtype() const { return std::get<0>(GetParam()); }
+  bool is(const char* form) const { return std::string(std::get<1>(GetParam())) == form; }
+  Shape decay() const { return is("varying") ? Shape{2, 3, 4} : is("dense") ? Shape{4, 4} : Shape{4}; }
+  bool rows() const { return !is("dense"); }
+};
+
+std::string scan_form_name(const testing::TestParamInfo<std::tuple<DType, const char*>>& info) {
+  return std::string(name(std::get<0>(info.param))) + "_" + std::get<1>(info.param);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllDtypesAndForms, ScanArguments,
+                         testing::Combine(testing::Values(DType::f32, DType::f64),
+                                          testing::Values("constant", "varying", "dense")),
+                         scan_form_name);
+INSTANTIATE_TEST_SUITE_P(In16Bits, ScanArguments,
+                         testing::Combine(testing::Values(DType::bf16, DType::f16),
+                                          testing::Values("constant", "varying")),
+                         scan_form_name);
 
 TEST_P(ScanArguments, Forward) {
   Call<ScanForward> call("scan", scan_forward, dtype());
-  call.input("a", call.args.a, decay()).strided = true;
+  call.takes_16_bits();
+  call.widened(call.input("a", call.args.a, decay())).strided = rows();
   call.input("b", call.args.b, {2, 3, 4}).strided = true;
-  call.input("h0", call.args.h0, {2, 4}).optional = true;
+  call.widened(call.input("h0", call.args.h0, {2, 4})).optional = true;
+  call.input("start", call.args.start, {2, 3}).optional = true;
   call.output("h", call.args.h, {2, 3, 4}).strided = true;
-  call.output("final_state", call.args.final_state, {2, 4}).optional = true;
+  call.widened(call.output("final_state", call.args.final_state, {2, 4})).optional = true;
   call.check_everything();
+  call.args.direction = static_cast<ScanDirection>(2);
+  EXPECT_EQ(scan_forward(call.args).message(), "scan: direction is 2, wants forward or reversed");
 }
 
 TEST_P(ScanArguments, Backward) {
   Call<ScanBackward> call("scan_backward", scan_backward, dtype());
-  call.input("a", call.args.a, decay()).strided = true;
+  call.takes_16_bits();
+  call.widened(call.input("a", call.args.a, decay())).strided = rows();
   call.output("h", call.args.h, {2, 3, 4}).strided = true;
   call.slot("h").written = false;
-  call.input("h0", call.args.h0, {2, 4}).optional = true;
+  call.widened(call.input("h0", call.args.h0, {2, 4})).optional = true;
+  call.input("start", call.args.start, {2, 3}).optional = true;
   Slot& d_h = call.input("d_h", call.args.d_h, {2, 3, 4});
   d_h.optional = d_h.strided = true;
-  call.input("d_final_state", call.args.d_final_state, {2, 4}).optional = true;
-  call.gradient("d_a", call.args.d_a, decay()).strided = true;
+  call.widened(call.input("d_final_state", call.args.d_final_state, {2, 4})).optional = true;
+  call.widened(call.gradient("d_a", call.args.d_a, decay())).strided = rows();
   call.gradient("d_b", call.args.d_b, {2, 3, 4}).strided = true;
-  call.gradient("d_h0", call.args.d_h0, {2, 4});
+  call.widened(call.gradient("d_h0", call.args.d_h0, {2, 4}));
   call.check_everything();
+}
+
+template <class Args>
+void add_heads(Call<Args>& call) {
+  call.widened(call.input("a", call.args.a, {2, 3, 4})).strided = true;
+  call.widened(call.input("h0", call.args.h0, {2, 4, 5})).optional = true;
+  call.input("start", call.args.start, {2, 3}).optional = true;
+}
+
+TEST_P(Arguments16, ScanPerHeadForward) {
+  Call<ScanForward> call("scan", scan_forward, GetParam());
+  call.takes_16_bits();
+  call.input("b", call.args.b, {2, 3, 4, 5}).strided = true;
+  add_heads(call);
+  call.output("h", call.args.h, {2, 3, 4, 5}).strided = true;
+  call.widened(call.output("final_state", call.args.final_state, {2, 4, 5})).optional = true;
+  call.check_everything();
+}
+
+TEST_P(Arguments16, ScanPerHeadBackward) {
+  Call<ScanBackward> call("scan_backward", scan_backward, GetParam());
+  call.takes_16_bits();
+  call.output("h", call.args.h, {2, 3, 4, 5}).strided = true;
+  call.slot("h").written = false;
+  add_heads(call);
+  call.widened(call.gradient("d_a", call.args.d_a, {2, 3, 4})).strided = true;
+  call.gradient("d_b", call.args.d_b, {2, 3, 4, 5}).strided = true;
+  call.widened(call.gradient("d_h0", call.args.d_h0, {2, 4, 5}));
+  call.check_everything();
+}
+
+TEST(ScanIn16Bits, IsRefusedWithAMatrix) {
+  double memory[64] = {};
+  ScanForward args;
+  args.a = ConstView(memory, DType::f32, kCpu, {4, 4});
+  args.b = ConstView(memory + 16, DType::bf16, kCpu, {2, 3, 4});
+  args.h = View(memory + 32, DType::bf16, kCpu, {2, 3, 4});
+  EXPECT_EQ(scan_forward(args).message(), "scan: a is one matrix, which wants tensors of f32 or f64");
 }
 
 TEST_P(ScanArguments, NoSteps) {
@@ -507,6 +798,78 @@ TEST_P(ScanArguments, NoSteps) {
   args.b = ConstView(memory, dtype(), kCpu, {2, 0, 4});
   args.h = View(memory, dtype(), kCpu, {2, 0, 4});
   EXPECT_EQ(scan_forward(args).message(), "scan: b has shape [2, 0, 4], wants [B, L, C] with L above 0");
+}
+
+TEST(DenseLimits, ScanOnCuda) {
+  constexpr std::int64_t n = kMostDenseStatesOnCuda + 1;
+  static double memory[n * n + 2 * n] = {};  // never looked at
+  const auto row = [](double* data) { return View(data, DType::f64, kCuda, {1, 1, n}); };
+  ScanBackward args;
+  args.a = ConstView(memory, DType::f64, kCuda, {n, n});
+  args.b = row(memory + n * n);
+  args.h = row(memory + n * n + n);
+  const std::string words = ": a has shape [65, 65], on cuda a dense one has at most 64 states";
+  EXPECT_EQ(scan_forward(args).code(), Code::unsupported);
+  EXPECT_EQ(scan_forward(args).message(), "scan" + words);
+  EXPECT_EQ(scan_forward_workspace(args), 0);
+  EXPECT_EQ(scan_backward(args).code(), Code::unsupported);
+  EXPECT_EQ(scan_backward(args).message(), "scan_backward" + words);
+  EXPECT_EQ(scan_backward_workspace(args), 0);
+}
+
+template <class Args>
+void add_state_model(Call<Args>& call, bool varying) {
+  call.input("u", call.args.u, {2, 3, 4}).strided = true;
+  call.input("dt", call.args.dt, varying ? Shape{2, 3, 4} : Shape{4}).strided = varying;
+  call.input("A", call.args.A, {4});
+  call.input("h0", call.args.h0, {2, 4}).optional = true;
+  call.input("start", call.args.start, {2, 3}).optional = true;
+}
+
+void check_discretized_forward(DType dtype, bool varying) {
+  Call<DiscretizedScanForward> call("discretized_scan", discretized_scan_forward, dtype);
+  add_state_model(call, varying);
+  call.output("h", call.args.h, {2, 3, 4}).strided = true;
+  call.output("final_state", call.args.final_state, {2, 4}).optional = true;
+  call.check_everything();
+  expect_words(call.args, discretized_scan_forward,
+               "discretized_scan: method is 4, wants zoh, exp_euler, bilinear or euler",
+               [](DiscretizedScanForward& args) { args.method = static_cast<DiscretizeMethod>(4); });
+  expect_words(call.args, discretized_scan_forward,
+               "discretized_scan: direction is 2, wants forward or reversed",
+               [](DiscretizedScanForward& args) { args.direction = static_cast<ScanDirection>(2); });
+  const auto no_steps = [](const ConstView& view) {
+    return View(const_cast<void*>(view.data), view.dtype, kCpu, {2, 0, 4});
+  };
+  expect_words(call.args, discretized_scan_forward,
+               "discretized_scan: u has shape [2, 0, 4], wants [B, L, N] with L above 0",
+               [&](DiscretizedScanForward& args) {
+                 args.u = no_steps(args.u);
+                 args.h = no_steps(args.h);
+               });
+}
+
+void check_discretized_backward(DType dtype, bool varying) {
+  Call<DiscretizedScanBackward> call("discretized_scan_backward", discretized_scan_backward, dtype);
+  add_state_model(call, varying);
+  call.output("h", call.args.h, {2, 3, 4}).strided = true;
+  call.slot("h").written = false;
+  Slot& d_h = call.input("d_h", call.args.d_h, {2, 3, 4});
+  d_h.optional = d_h.strided = true;
+  call.input("d_final_state", call.args.d_final_state, {2, 4}).optional = true;
+  call.gradient("d_dt", call.args.d_dt, varying ? Shape{2, 3, 4} : Shape{4}).strided = varying;
+  call.gradient("d_A", call.args.d_A, {4});
+  call.gradient("d_u", call.args.d_u, {2, 3, 4}).strided = true;
+  call.gradient("d_h0", call.args.d_h0, {2, 4});
+  call.check_everything();
+}
+
+TEST_P(Arguments, DiscretizedScan) {
+  for (const bool varying : {false, true}) {
+    SCOPED_TRACE(varying ? "varying" : "constant");
+    check_discretized_forward(GetParam(), varying);
+    check_discretized_backward(GetParam(), varying);
+  }
 }
 
 template <class Args>
@@ -548,25 +911,64 @@ TEST_P(Arguments, StateOutputBackward) {
 }
 
 template <class Args>
-void add_mse(Call<Args>& call) {
+void add_loss(Call<Args>& call) {
   call.input("prediction", call.args.prediction, {2, 3, 4});
   call.input("target", call.args.target, {2, 3, 4});
   call.input("mask", call.args.mask, {2, 3, 4}).optional = true;
 }
 
-TEST_P(Arguments, MseForward) {
-  Call<MseForward> call("mse", mse_forward, GetParam());
-  add_mse(call);
+/// Every argument of a loss, then its number: `set` puts one in, `wrong` are refused with `words`.
+template <class Forward, class Set>
+void check_loss_forward(const std::string& op, Status (*function)(const Forward&, Stream) noexcept,
+                        DType dtype, const std::vector<double>& wrong, const std::string& words,
+                        const Set& set) {
+  Call<Forward> call(op.c_str(), function, dtype);
+  add_loss(call);
   make_f64(call.output("loss", call.args.loss, {}));
   call.check_everything();
+  for (const double number : wrong) {
+    set(call.args, number);
+    const Status status = function(call.args, {});
+    EXPECT_EQ(status.code(), Code::invalid_argument) << number;
+    EXPECT_EQ(status.message().rfind(op + ": " + words, 0), 0U) << status.message();
+  }
 }
 
-TEST_P(Arguments, MseBackward) {
-  Call<MseBackward> call("mse_backward", mse_backward, GetParam());
-  add_mse(call);
+template <class Backward, class Set>
+void check_loss_backward(const std::string& op, Status (*function)(const Backward&, Stream) noexcept,
+                         DType dtype, const std::vector<double>& wrong, const std::string& words,
+                         const Set& set) {
+  Call<Backward> call(op.c_str(), function, dtype);
+  add_loss(call);
   make_f64(call.input("d_loss", call.args.d_loss, {}));
   call.gradient("d_prediction", call.args.d_prediction, {2, 3, 4});
   call.check_everything();
+  for (const double number : wrong) {
+    set(call.args, number);
+    const Status status = function(call.args, {});
+    EXPECT_EQ(status.code(), Code::invalid_argument) << number;
+    EXPECT_EQ(status.message().rfind(op + ": " + words, 0), 0U) << status.message();
+  }
+}
+
+TEST_P(Arguments, Mse) {
+  const auto none = [](MseForward&, double) {};
+  check_loss_forward("mse", mse_forward, GetParam(), {}, "", none);
+  check_loss_backward("mse_backward", mse_backward, GetParam(), {}, "", none);
+}
+
+TEST_P(Arguments, Huber) {
+  const auto set = [](HuberForward& args, double k) { args.k = k; };
+  const std::vector<double> wrong = {0, -1, HUGE_VAL, std::nan("")};
+  check_loss_forward("huber", huber_forward, GetParam(), wrong, "k is ", set);
+  check_loss_backward("huber_backward", huber_backward, GetParam(), wrong, "k is ", set);
+}
+
+TEST_P(Arguments, Quantile) {
+  const auto set = [](QuantileForward& args, double q) { args.q = q; };
+  const std::vector<double> wrong = {0, 1, -0.5, 1.5, HUGE_VAL, std::nan("")};
+  check_loss_forward("quantile", quantile_forward, GetParam(), wrong, "q is ", set);
+  check_loss_backward("quantile_backward", quantile_backward, GetParam(), wrong, "q is ", set);
 }
 
 TEST_P(Arguments, GradNorm) {
@@ -781,11 +1183,12 @@ TEST(R1, LayerNormWorksInBothDtypesAndRefusesOthers) {
     EXPECT_TRUE(layer_norm_forward(args).ok());
     EXPECT_NEAR(static_cast<double>(y[3]), 1.5 / std::sqrt(2.0), sizeof(T) == 4 ? 1e-7 : 1e-15);
 
-    args.x.dtype = static_cast<DType>(2);
+    args.x.dtype = static_cast<DType>(9);
     const Status unknown = layer_norm_forward(args);
     EXPECT_EQ(unknown.code(), Code::invalid_argument);
-    EXPECT_EQ(unknown.message(),
-              "layer_norm: Unsupported dtype for layer norm: x has dtype code 2, wants f32 or f64");
+    EXPECT_EQ(
+        unknown.message(),
+        "layer_norm: Unsupported dtype for layer norm: x has dtype code 9, wants f32, f64, bf16 or f16");
     args.x.dtype = sizeof(T) == 4 ? DType::f64 : DType::f32;
     EXPECT_EQ(layer_norm_forward(args).message(), std::string("layer_norm: weight is ") + name(dtype_of<T>) +
                                                       ", wants " + name(args.x.dtype) + " as x");
@@ -950,12 +1353,19 @@ TEST(R9, StepsThatAreNotOneAStateAreRefused) {
   args.B = B.view();
   args.A_bar = A_bar.view();
   args.B_bar = B_bar.view();
-  EXPECT_EQ(discretize_forward(args).message(), "discretize: dt has shape [256], wants [16] as A");
-  Tensor row({1, 256}), square({16, 16});
+  EXPECT_EQ(
+      discretize_forward(args).message(),
+      "discretize: dt has shape [256], wants [16] = [N], the first dimension of A [16], or [B, L, 16] = "
+      "[B, L, N], N the first dimension of A [16]");
+  Tensor row({1, 256}), square({16, 16}), oblong({16, 8});
   args.dt = row.view();
-  EXPECT_EQ(discretize_forward(args).message(), "discretize: dt has shape [1, 256], wants [16] as A");
+  EXPECT_EQ(
+      discretize_forward(args).message().rfind("discretize: dt has shape [1, 256], wants [16] = [N], ", 0),
+      0U);
   args.A = square.view();
-  EXPECT_EQ(discretize_forward(args).message(), "discretize: A has shape [16, 16], wants [N]");
+  EXPECT_EQ(discretize_forward(args).message(), "discretize: dt has shape [1, 256], wants []");
+  args.A = oblong.view();
+  EXPECT_EQ(discretize_forward(args).message(), "discretize: A has shape [16, 8], wants [N, N]");
 }
 
 // A loss between tensors of different shapes would broadcast without a word.

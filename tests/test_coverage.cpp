@@ -18,6 +18,12 @@ std::string value_of(const Case& c, const std::string& option) {
   return {};
 }
 
+/// Whether the op has this argument at all with the options of the case.
+bool exists_in(const OpArgument& argument, const Case& c) {
+  return std::all_of(c.options.begin(), c.options.end(),
+                     [&](const auto& option) { return argument.exists_with(option.first, option.second); });
+}
+
 const Input* find_input(const Case& c, const std::string& name) {
   for (const Input& input : c.inputs)
     if (input.name == name) return &input;
@@ -67,18 +73,28 @@ TEST(Cases, NameOnlyWhatTheRegistryKnows) {
       const OpArgument& known = op->inputs[i];
       ASSERT_EQ(input.name, known.name) << c.name;
       EXPECT_TRUE(input.present || known.optional) << c.name << ": " << input.name;
+      EXPECT_TRUE(!input.present || exists_in(known, c)) << c.name << ": " << input.name;
+      EXPECT_TRUE(input.present || known.only_with.empty() || !exists_in(known, c))
+          << c.name << ": " << input.name;
       EXPECT_TRUE(!input.gradient || known.gradient) << c.name << ": " << input.name;
       EXPECT_TRUE(!input.gradient || input.present || known.gradient_when_absent)
           << c.name << ": " << input.name;
       EXPECT_EQ(input.type == ElementType::f64, known.f64) << c.name << ": " << input.name;
+      EXPECT_EQ(input.type == ElementType::wide, known.wide) << c.name << ": " << input.name;
+      EXPECT_EQ(input.type_of_gradient() == ElementType::wide, known.wide || known.wide_gradient)
+          << c.name << ": d_" << input.name;
     }
     for (std::size_t i = 0; i < c.outputs.size(); ++i) {
       const Output& output = c.outputs[i];
       const OpArgument& known = op->outputs[i];
       ASSERT_EQ(output.name, known.name) << c.name;
       EXPECT_TRUE(output.present || known.optional) << c.name << ": " << output.name;
+      EXPECT_TRUE(!output.present || exists_in(known, c)) << c.name << ": " << output.name;
+      EXPECT_TRUE(output.present || known.only_with.empty() || !exists_in(known, c))
+          << c.name << ": " << output.name;
       EXPECT_TRUE(!output.cotangent || known.gradient) << c.name << ": " << output.name;
       EXPECT_EQ(static_cast<bool>(output.initial), known.in_place) << c.name << ": " << output.name;
+      EXPECT_EQ(output.type == ElementType::wide, known.wide) << c.name << ": " << output.name;
     }
     ASSERT_EQ(c.options.size(), op->options.size()) << c.name;
     for (std::size_t i = 0; i < c.options.size(); ++i) {
@@ -101,21 +117,42 @@ TEST(Cases, GiveWhatTheirOptionsSay) {
     }
 }
 
+bool runs_in(const Case& c, DType dtype) {
+  const std::vector<DType> all = dtypes(c);
+  return std::find(all.begin(), all.end(), dtype) != all.end();
+}
+
+/// A case runs in no type that its op does not take.
+TEST(Cases, RunInTypesOfTheirOp) {
+  for (const Case& c : all_cases()) {
+    const std::vector<DType>& known = find_op(c.op)->dtypes;
+    for (const DType dtype : dtypes(c))
+      EXPECT_NE(std::find(known.begin(), known.end(), dtype), known.end()) << c.name << " " << name(dtype);
+  }
+}
+
+/// In every type that the op takes.
 TEST(Registry, EveryOptionAndGradientHasACase) {
   for (const OpInfo& op : registry()) {
     EXPECT_FALSE(cases_of(op.name).empty()) << op.name;
+    EXPECT_FALSE(op.dtypes.empty()) << op.name;
+    for (const DType dtype : op.dtypes)
+      EXPECT_TRUE(some_case(op.name, [&](const Case& c) { return c.properties && runs_in(c, dtype); }))
+          << op.name << " " << name(dtype);
     for (const OpArgument& argument : op.inputs) {
       if (!op.has_backward() || !argument.gradient) continue;
       const auto checked = [&](const Case& c) {
         const Input* input = find_input(c, argument.name);
         return input->gradient && !input->zero_gradient;
       };
-      EXPECT_TRUE(some_case(op.name, checked)) << op.name << ": " << argument.name;
+      for (const DType dtype : op.dtypes)
+        EXPECT_TRUE(some_case(op.name, [&](const Case& c) { return checked(c) && runs_in(c, dtype); }))
+            << op.name << ": " << argument.name << " in " << name(dtype);
       for (const OpOption& option : op.options)
         for (const std::string& value : option.values) {
           const bool left_out =
               option.name == argument.name && value == "absent" && !argument.gradient_when_absent;
-          if (left_out) continue;
+          if (left_out || !argument.exists_with(option.name, value)) continue;
           EXPECT_TRUE(some_case(
               op.name, [&](const Case& c) { return checked(c) && value_of(c, option.name) == value; }))
               << "no case for " << op.name << " " << option.name << "=" << value << ", gradient of "
@@ -191,11 +228,13 @@ TEST(Sizes, EveryLengthStateAndWidthOccurs) {
       EXPECT_TRUE(some_case(op, [size](const Case& c) { return has_size(c, size); }))
           << op << " never has size " << size;
   };
-  for (const char* op :
-       {"projection", "layer_norm", "softplus", "silu", "scan", "state_output", "mse", "grad_norm", "adamw"})
+  for (const char* op : {"projection", "layer_norm", "softplus", "silu", "scan", "discretized_scan",
+                         "state_output", "mse", "huber", "quantile", "grad_norm", "adamw"})
     expect_sizes(op, lengths());
-  for (const char* op : {"projection", "discretize", "scan"}) expect_sizes(op, states());
-  for (const char* op : {"projection", "layer_norm", "softplus", "silu", "discretize", "state_output"})
+  for (const char* op : {"projection", "discretize", "scan", "discretized_scan", "spectral_radius"})
+    expect_sizes(op, states());
+  for (const char* op : {"projection", "layer_norm", "rms_norm", "projection_layer_norm", "softplus", "silu",
+                         "discretize", "state_output"})
     expect_sizes(op, widths());
 }
 

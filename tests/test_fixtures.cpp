@@ -11,13 +11,19 @@
 #include "cases/compare.h"
 #include "scantape/adamw.h"
 #include "scantape/discretize.h"
+#include "scantape/discretized_scan.h"
 #include "scantape/grad_norm.h"
+#include "scantape/huber.h"
 #include "scantape/layer_norm.h"
 #include "scantape/mse.h"
 #include "scantape/projection.h"
+#include "scantape/projection_layer_norm.h"
+#include "scantape/quantile.h"
+#include "scantape/rms_norm.h"
 #include "scantape/scan.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
+#include "scantape/spectral_radius.h"
 #include "scantape/state_output.h"
 #include "scantape/tensor.h"
 
@@ -138,25 +144,75 @@ TEST(Fixtures, Projection) {
   });
 }
 
+/// A norm that saves `numbers` a row.
+void norm_follows(Fixture& f, std::int64_t numbers, Status (*forward)(const NormForward&, Stream) noexcept,
+                  Status (*backward)(const NormBackward&, Stream) noexcept,
+                  std::int64_t (*workspace)(const NormBackward&) noexcept) {
+  const Tensor x = f.input("x"), residual = f.input("residual"), weight = f.input("weight"),
+               bias = f.input("bias");
+  const Tensor d_y = f.cotangent("y"), d_r = f.cotangent("r");
+  Shape statistics = x.shape();
+  statistics[statistics.rank() - 1] = numbers;
+  Tensor saved = Tensor::empty(statistics, DType::f64, x.device());
+  NormBackward args;
+  args.x = x;
+  args.residual = view_of(residual);
+  args.weight = weight;
+  args.bias = view_of(bias);
+  args.eps = f.number("eps");
+  args.y = f.output("y");
+  if (residual.present()) args.r = f.output("r");
+  args.statistics = saved.writable();
+  f.call<NormForward>(
+      forward, [](const NormForward&) noexcept -> std::int64_t { return 0; }, args);
+  args.d_y = view_of(d_y);
+  args.d_r = view_of(d_r);
+  args.d_x = f.gradient("x");
+  args.d_residual = f.gradient("residual");
+  args.d_weight = f.gradient("weight");
+  args.d_bias = f.gradient("bias");
+  f.call(backward, workspace, args);
+  f.expect_equal();
+}
+
 TEST(Fixtures, LayerNorm) {
   for_each_fixture("layer_norm", [](Fixture& f) {
-    const Tensor x = f.input("x"), weight = f.input("weight"), bias = f.input("bias"), d_y = f.cotangent("y");
+    norm_follows(f, 3, layer_norm_forward, layer_norm_backward, layer_norm_backward_workspace);
+  });
+}
+
+TEST(Fixtures, RmsNorm) {
+  for_each_fixture("rms_norm", [](Fixture& f) {
+    norm_follows(f, 1, rms_norm_forward, rms_norm_backward, rms_norm_backward_workspace);
+  });
+}
+
+TEST(Fixtures, ProjectionLayerNorm) {
+  for_each_fixture("projection_layer_norm", [](Fixture& f) {
+    const Tensor x = f.input("x"), weight = f.input("weight"), bias = f.input("bias");
+    const Tensor norm_weight = f.input("norm_weight"), norm_bias = f.input("norm_bias"),
+                 d_y = f.cotangent("y");
     Shape statistics = x.shape();
     statistics[statistics.rank() - 1] = 3;
     Tensor saved = Tensor::empty(statistics, DType::f64, x.device());
-    LayerNormBackward args;
+    ProjectionLayerNormBackward args;
     args.x = x;
     args.weight = weight;
-    args.bias = bias;
+    args.bias = view_of(bias);
+    args.norm_weight = norm_weight;
+    args.norm_bias = view_of(norm_bias);
     args.eps = f.number("eps");
     args.y = f.output("y");
     args.statistics = saved.writable();
-    f.call<LayerNormForward>(layer_norm_forward, layer_norm_forward_workspace, args);
+    f.call<ProjectionLayerNormForward>(projection_layer_norm_forward, projection_layer_norm_forward_workspace,
+                                       args);
     args.d_y = d_y;
     args.d_x = f.gradient("x");
     args.d_weight = f.gradient("weight");
     args.d_bias = f.gradient("bias");
-    f.call(layer_norm_backward, layer_norm_backward_workspace, args);
+    args.d_norm_weight = f.gradient("norm_weight");
+    args.d_norm_bias = f.gradient("norm_bias");
+    f.call(projection_layer_norm_backward, projection_layer_norm_backward_workspace, args);
     f.expect_equal();
   });
 }
@@ -196,22 +252,24 @@ DiscretizeMethod method_named(const std::string& wanted) {
   throw Error(Code::invalid_argument, "no method is named " + wanted);
 }
 
-TEST(Fixtures, Discretize) {
-  for_each_fixture("discretize", [](Fixture& f) {
+void expect_discretize_equal(const std::string& fixtures) {
+  for_each_fixture(fixtures, [](Fixture& f) {
     const Tensor dt = f.input("dt"), A = f.input("A"), B = f.input("B");
     const Tensor d_A_bar = f.cotangent("A_bar"), d_B_bar = f.cotangent("B_bar"), d_F = f.cotangent("F");
+    const Tensor d_s = f.cotangent("s");
     DiscretizeBackward args;
     args.dt = dt;
     args.A = A;
-    args.B = B;
+    args.B = view_of(B);
     args.method = method_named(f.text("method"));
     args.A_bar = f.output("A_bar");
-    args.B_bar = f.output("B_bar");
     args.F = f.output("F");
+    (B.present() ? args.B_bar : args.s) = f.output(B.present() ? "B_bar" : "s");
     f.call<DiscretizeForward>(discretize_forward, discretize_forward_workspace, args);
     args.d_A_bar = d_A_bar;
-    args.d_B_bar = d_B_bar;
+    args.d_B_bar = view_of(d_B_bar);
     args.d_F = d_F;
+    args.d_s = view_of(d_s);
     args.d_dt = f.gradient("dt");
     args.d_A = f.gradient("A");
     args.d_B = f.gradient("B");
@@ -220,23 +278,86 @@ TEST(Fixtures, Discretize) {
   });
 }
 
+TEST(Fixtures, Discretize) {
+  expect_discretize_equal("discretize");
+}
+
+TEST(Fixtures, DiscretizePerHead) {
+  expect_discretize_equal("discretize_per_head");
+}
+
+TEST(Fixtures, DiscretizeDense) {
+  expect_discretize_equal("discretize_dense");
+}
+
+TEST(Fixtures, SpectralRadius) {
+  for_each_fixture("spectral_radius", [](Fixture& f) {
+    const Tensor A_bar = f.input("A_bar");
+    SpectralRadius args;
+    args.A_bar = A_bar;
+    args.radius = f.output("radius");
+    f.call(spectral_radius, spectral_radius_workspace, args);
+    f.expect_equal();
+  });
+}
+
+void scan_follows(Fixture& f, ScanDirection direction, bool minus_one) {
+  const Tensor a = f.input("a"), b = f.input("b"), h0 = f.input("h0"), start = f.input("start");
+  const Tensor d_h = f.cotangent("h"), d_final_state = f.cotangent("final_state");
+  ScanBackward args;
+  args.a = a;
+  args.b = b;
+  args.h0 = view_of(h0);
+  args.start = view_of(start);
+  args.direction = direction;
+  args.minus_one = minus_one;
+  args.h = f.output("h");
+  args.final_state = f.output("final_state");
+  f.call<ScanForward>(scan_forward, scan_forward_workspace, args);
+  args.d_h = view_of(d_h);
+  args.d_final_state = view_of(d_final_state);
+  args.d_a = f.gradient("a");
+  args.d_b = f.gradient("b");
+  args.d_h0 = f.gradient("h0");
+  f.call(scan_backward, scan_backward_workspace, args);
+  f.expect_equal();
+}
+
 TEST(Fixtures, Scan) {
-  for_each_fixture("scan", [](Fixture& f) {
-    const Tensor a = f.input("a"), b = f.input("b"), h0 = f.input("h0");
+  for_each_fixture("scan", [](Fixture& f) { scan_follows(f, ScanDirection::forward, false); });
+}
+
+TEST(Fixtures, ScanForms) {
+  for_each_fixture("scan_forms", [](Fixture& f) {
+    const bool reversed = f.text("direction") == "reversed";
+    scan_follows(f, reversed ? ScanDirection::reversed : ScanDirection::forward,
+                 f.text("minus_one") == "yes");
+  });
+}
+
+TEST(Fixtures, DiscretizedScan) {
+  for_each_fixture("discretized_scan", [](Fixture& f) {
+    const Tensor dt = f.input("dt"), A = f.input("A"), u = f.input("u"), h0 = f.input("h0"),
+                 start = f.input("start");
     const Tensor d_h = f.cotangent("h"), d_final_state = f.cotangent("final_state");
-    ScanBackward args;
-    args.a = a;
-    args.b = b;
+    DiscretizedScanBackward args;
+    args.dt = dt;
+    args.A = A;
+    args.u = u;
     args.h0 = view_of(h0);
+    args.start = view_of(start);
+    args.method = method_named(f.text("method"));
+    args.direction = f.text("direction") == "reversed" ? ScanDirection::reversed : ScanDirection::forward;
     args.h = f.output("h");
     args.final_state = f.output("final_state");
-    f.call<ScanForward>(scan_forward, scan_forward_workspace, args);
+    f.call<DiscretizedScanForward>(discretized_scan_forward, discretized_scan_forward_workspace, args);
     args.d_h = view_of(d_h);
     args.d_final_state = view_of(d_final_state);
-    args.d_a = f.gradient("a");
-    args.d_b = f.gradient("b");
+    args.d_dt = f.gradient("dt");
+    args.d_A = f.gradient("A");
+    args.d_u = f.gradient("u");
     args.d_h0 = f.gradient("h0");
-    f.call(scan_backward, scan_backward_workspace, args);
+    f.call(discretized_scan_backward, discretized_scan_backward_workspace, args);
     f.expect_equal();
   });
 }
@@ -263,21 +384,42 @@ TEST(Fixtures, StateOutput) {
   });
 }
 
-TEST(Fixtures, Mse) {
-  for_each_fixture("mse", [](Fixture& f) {
+template <class Forward, class Backward, class Set>
+void expect_loss_equal(const std::string& op, Status (*forward)(const Forward&, Stream) noexcept,
+                       std::int64_t (*forward_workspace)(const Forward&) noexcept,
+                       Status (*backward)(const Backward&, Stream) noexcept,
+                       std::int64_t (*backward_workspace)(const Backward&) noexcept, const Set& set) {
+  for_each_fixture(op, [&](Fixture& f) {
     const Tensor prediction = f.input("prediction"), target = f.input("target"), mask = f.input("mask");
     const Tensor d_loss = f.cotangent("loss");
-    MseBackward args;
+    Backward args;
     args.prediction = prediction;
     args.target = target;
     args.mask = view_of(mask);
+    set(f, args);
     args.loss = f.output("loss");
-    f.call<MseForward>(mse_forward, mse_forward_workspace, args);
+    f.call<Forward>(forward, forward_workspace, args);
     args.d_loss = d_loss;
     args.d_prediction = f.gradient("prediction");
-    f.call(mse_backward, mse_backward_workspace, args);
+    f.call(backward, backward_workspace, args);
     f.expect_equal();
   });
+}
+
+TEST(Fixtures, Mse) {
+  expect_loss_equal("mse", mse_forward, mse_forward_workspace, mse_backward, mse_backward_workspace,
+                    [](const Fixture&, MseForward&) {});
+}
+
+TEST(Fixtures, Huber) {
+  expect_loss_equal("huber", huber_forward, huber_forward_workspace, huber_backward, huber_backward_workspace,
+                    [](const Fixture& f, HuberForward& args) { args.k = f.number("k"); });
+}
+
+TEST(Fixtures, Quantile) {
+  expect_loss_equal("quantile", quantile_forward, quantile_forward_workspace, quantile_backward,
+                    quantile_backward_workspace,
+                    [](const Fixture& f, QuantileForward& args) { args.q = f.number("q"); });
 }
 
 void expect_follows(const Tensor& got, const json& want, const std::string& what) {

@@ -1,6 +1,7 @@
 // gradcheck itself: a right op passes, each kind of wrong one fails.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -125,6 +126,184 @@ TEST(Gradcheck, ComposedOpsOfOneLayer) {
                     random_tensor({N}, 4), A, random_tensor({N, E}, 6), random_tensor({B, N}, 7),
                     random_tensor({E, N}, 8), random_tensor({E}, 9)});
   EXPECT_TRUE(report.pass()) << report.text();
+}
+
+/// Two blocks of a residual stream: each adds to it what a norm of it gave. The last value of the stream is left out of
+/// the result at first, then y is: each cotangent comes alone, too.
+TEST(Gradcheck, NormsOfAResidualStream) {
+  for (const auto norm : {residual_layer_norm, residual_rms_norm})
+    for (const bool with_bias : {true, false})
+      for (const int wanted : {0, 1, 2}) {
+        const auto stream = [&](const std::vector<Variable>& in) {
+          const Variable bias = with_bias ? in[3] : Variable();
+          const Normed first = norm(in[0], in[1], in[2], bias, 1e-5);
+          const Normed second = norm(silu(first.y), first.r, in[2], bias, 1e-5);
+          const Normed twice = norm(second.r, second.r, in[2], bias, 1e-5);  // one variable, two gradients
+          if (wanted == 0) return std::vector<Variable>{twice.y};
+          if (wanted == 1) return std::vector<Variable>{twice.r};
+          return std::vector<Variable>{second.y, twice.y, twice.r};
+        };
+        std::vector<Tensor> inputs{random_tensor({2, 3, 5}, 1), random_tensor({2, 3, 5}, 2),
+                                   random_tensor({5}, 3)};
+        if (with_bias) inputs.push_back(random_tensor({5}, 4));
+        const auto report = check(stream, inputs);
+        EXPECT_TRUE(report.pass()) << report.text();
+      }
+}
+
+TEST(Gradcheck, NormsWithoutAResidual) {
+  const auto both = [](const std::vector<Variable>& in) {
+    return std::vector<Variable>{layer_norm(in[0], in[1]), rms_norm(in[0], in[1], in[2])};
+  };
+  const auto report =
+      check(both, {random_tensor({2, 3, 5}, 1), random_tensor({5}, 2), random_tensor({5}, 3)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
+TEST(Gradcheck, ProjectionLayerNorm) {
+  const auto fused = [](const std::vector<Variable>& in) {
+    const Variable first = projection_layer_norm(in[0], in[1], in[2], in[3], in[4]);
+    return std::vector<Variable>{projection_layer_norm(silu(first), in[1], {}, in[3]), first};
+  };
+  const auto report = check(fused, {random_tensor({2, 3, 5}, 1), random_tensor({5, 5}, 2),
+                                    random_tensor({5}, 3), random_tensor({5}, 4), random_tensor({5}, 5)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
+TEST(Gradcheck, DiscretizeInEveryForm) {
+  const Tensor B = random_tensor({3, 2}, 3);
+  for (const DiscretizeMethod method : {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler,
+                                        DiscretizeMethod::bilinear, DiscretizeMethod::euler}) {
+    // Every output of the form, and dt through the op that makes it.
+    const auto matrices = [method](const std::vector<Variable>& in) {
+      const Discretized system = discretize(softplus(in[0]), in[1], in[2], method, true);
+      EXPECT_FALSE(system.s.present());
+      return std::vector<Variable>{silu(system.A_bar), silu(system.B_bar), silu(system.F)};
+    };
+    const auto dense = check(matrices, {random_tensor({}, 1), random_tensor({3, 3}, 2), B});
+    EXPECT_TRUE(dense.pass()) << dense.text();
+    const auto diagonal = check(matrices, {random_tensor({3}, 1), random_tensor({3}, 2), B});
+    EXPECT_TRUE(diagonal.pass()) << diagonal.text();
+    // A scan with the decays of each step and head, its input times s.
+    const auto heads = [method](const std::vector<Variable>& in) {
+      const Discretized system = discretize(softplus(in[0]), in[1], {}, method, true);
+      EXPECT_FALSE(system.B_bar.present());
+      return std::vector<Variable>{scan(system.A_bar, system.s).h, silu(system.F)};
+    };
+    const auto per_head = check(heads, {random_tensor({2, 4, 3}, 1), random_tensor({3}, 2)});
+    EXPECT_TRUE(per_head.pass()) << per_head.text();
+  }
+}
+
+/// The recurrence as its definition reads. What follows the decays' axes shares them; two axes are a matrix.
+Values plain_scan(const Tensor& a, const Tensor& b, const Tensor& h0, const ScanOptions& options) {
+  const Shape shape = b.shape();
+  const std::int64_t B = shape[0], L = shape[1], channels = shape.elements() / (B * L);
+  const std::int64_t shared = channels / a.shape().back(), own = a.shape().back();
+  const Values decay = a.values<double>(), input = b.values<double>(), first = h0.values<double>();
+  const Values flags =
+      options.start.present() ? options.start.values<double>() : Values(static_cast<std::size_t>(B * L), 0.0);
+  const auto at = [](const Values& values, std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
+  Values h(input.size()), state(static_cast<std::size_t>(channels)), moved(state.size());
+  for (std::int64_t item = 0; item < B; ++item) {
+    for (std::int64_t c = 0; c < channels; ++c)
+      state[static_cast<std::size_t>(c)] = at(first, item * channels + c);
+    for (std::int64_t step = 0; step < L; ++step) {
+      const std::int64_t row =
+          item * L + (options.direction == ScanDirection::reversed ? L - 1 - step : step);
+      for (std::int64_t c = 0; c < channels; ++c) {
+        double sum = options.minus_one ? at(state, c) : 0;
+        if (a.shape().rank() == 2) {
+          for (std::int64_t k = 0; k < channels; ++k) sum += at(decay, c * channels + k) * at(state, k);
+        } else {
+          sum += at(decay, (a.shape().rank() == 3 ? row * own : 0) + c / shared) * at(state, c);
+        }
+        moved[static_cast<std::size_t>(c)] = at(input, row * channels + c) + (at(flags, row) != 0 ? 0 : sum);
+      }
+      state = moved;
+      std::copy(state.begin(), state.end(), h.begin() + row * channels);
+    }
+  }
+  return h;
+}
+
+TEST(Gradcheck, ScansOfEveryFormAndOption) {
+  const std::vector<std::pair<Shape, Shape>> forms = {{{3}, {2, 5, 3}},
+                                                      {{2, 5, 3}, {2, 5, 3}},
+                                                      {{3, 3}, {2, 5, 3}},
+                                                      {{2, 5, 3}, {2, 5, 3, 2}},
+                                                      {{2, 5, 2}, {2, 5, 2, 3, 2}}};
+  const Tensor flags = Tensor::from({2, 5}, Values{0, 0, 1, 0, 0, 1, 0, -2, 0, 1});
+  for (const auto& [decay, sequence] : forms) {
+    Shape state{2};
+    for (int axis = 2; axis < sequence.rank(); ++axis) state.append(sequence[axis]);
+    const std::vector<Tensor> inputs = {random_tensor(decay, 1), random_tensor(sequence, 2),
+                                        random_tensor(state, 3)};
+    for (int choice = 0; choice < 8; ++choice) {
+      ScanOptions options;
+      options.direction = (choice & 1) != 0 ? ScanDirection::reversed : ScanDirection::forward;
+      options.minus_one = (choice & 2) != 0;
+      if ((choice & 4) != 0) options.start = flags;
+      SCOPED_TRACE(scantape::name(decay) + " over " + scantape::name(sequence) + ", choice " +
+                   std::to_string(choice));
+      const Values got = scan(inputs[0], inputs[1], inputs[2], options).h.value().values<double>();
+      EXPECT_LE(slice_error(got, plain_scan(inputs[0], inputs[1], inputs[2], options),
+                            {2, 5, sequence.elements() / 10}),
+                1e-13);
+      const auto report = check(
+          [&](const std::vector<Variable>& in) {
+            const Scanned scanned = scan(in[0], in[1], in[2], options);
+            return std::vector<Variable>{silu(scanned.h), scanned.final_state};
+          },
+          inputs);
+      EXPECT_TRUE(report.pass()) << report.text();
+    }
+  }
+}
+
+TEST(Gradcheck, DiscretizedScan) {
+  constexpr int B = 2, L = 5, N = 3;
+  const Tensor start = Tensor::from({B, L}, Values{0, 0, 1, 0, 0, 1, 0, 0, 0, 1});
+  for (const DiscretizeMethod method : {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler,
+                                        DiscretizeMethod::bilinear, DiscretizeMethod::euler})
+    for (const bool varying : {true, false})
+      for (const int form : {0, 1, 2}) {
+        DiscretizedScanOptions options;
+        options.method = method;
+        if (form == 1) options.start = start;
+        if (form == 2) options.direction = ScanDirection::reversed;
+        // dt through the op that makes it; the last state feeds a second scan, whose A is the same variable.
+        const auto layer = [&](const std::vector<Variable>& in) {
+          const Variable dt = softplus(in[0]);
+          const Scanned first = discretized_scan(dt, in[1], in[2], in[3], options);
+          const Scanned second = discretized_scan(dt, in[1], silu(first.h), first.final_state, options);
+          return std::vector<Variable>{second.h, second.final_state};
+        };
+        Tensor A = random_tensor({N}, 2);
+        for (int i = 0; i < N; ++i) A.mutable_data<double>()[i] = -0.3 - 0.2 * i;
+        const auto report = check(layer, {random_tensor(varying ? Shape{B, L, N} : Shape{N}, 1), A,
+                                          random_tensor({B, L, N}, 3), random_tensor({B, N}, 4)});
+        EXPECT_TRUE(report.pass()) << name(method) << "\n" << report.text();
+      }
+}
+
+TEST(Gradcheck, Losses) {
+  // Differences of the two lie a quarter or more from the corners at 0, 1 and -1.
+  const Tensor target = Tensor::from({6}, Values{0.1, 0, -0.1, 2, -1, 3});
+  const Tensor prediction = Tensor::from({6}, Values{0.6, -0.4, 1.4, -0.5, 1.5, 2.4});
+  const Tensor mask = Tensor::from({6}, Values{1, 1, 1, 1, 1, 0});
+  for (const Variable& counted : {Variable(), Variable(mask)}) {
+    const auto report = check(
+        [&](const std::vector<Variable>& in) {
+          return std::vector<Variable>{mse(in[0], target, counted), huber(in[0], target, 1, counted),
+                                       quantile(in[0], target, 0.3, counted)};
+        },
+        {prediction});
+    EXPECT_TRUE(report.pass()) << report.text();
+  }
+  Tape tape;
+  EXPECT_THROW((void)huber(prediction, tape.leaf(target)), Error);
+  EXPECT_THROW((void)quantile(prediction, target, 0.5, tape.leaf(mask)), Error);
 }
 
 TEST(SliceError, SeesASmallChannelBesideALargeOne) {

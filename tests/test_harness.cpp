@@ -9,6 +9,7 @@
 
 #include "case_tests.h"
 #include "cases/compare.h"
+#include "cases/image.h"
 #include "scantape/counters.h"
 
 namespace scantape::cases {
@@ -22,6 +23,8 @@ class Matrix {
   std::int64_t columns() const { return rows_.length; }
   double get(std::int64_t row, std::int64_t column) const {
     const std::int64_t at = row * rows_.stride + column;
+    if (view_.dtype == DType::bf16) return static_cast<double>(view_.as<BFloat16>()[at]);
+    if (view_.dtype == DType::f16) return static_cast<double>(view_.as<Float16>()[at]);
     return view_.dtype == DType::f64 ? view_.as<double>()[at] : static_cast<double>(view_.as<float>()[at]);
   }
   /// Also outside the tensor: some faults write there.
@@ -29,6 +32,10 @@ class Matrix {
     const std::int64_t at = row * rows_.stride + column;
     if (view_.dtype == DType::f64)
       const_cast<double*>(view_.as<double>())[at] = value;
+    else if (view_.dtype == DType::bf16)
+      const_cast<BFloat16*>(view_.as<BFloat16>())[at] = BFloat16(value);
+    else if (view_.dtype == DType::f16)
+      const_cast<Float16*>(view_.as<Float16>())[at] = Float16(value);
     else
       const_cast<float*>(view_.as<float>())[at] = static_cast<float>(value);
   }
@@ -126,6 +133,7 @@ Case toy_case(const Fault& fault = {}) {
   };
   c.layout = Layout::strided;
   c.properties = true;
+  c.in_16_bits = true;
   return c;
 }
 
@@ -189,7 +197,7 @@ std::vector<Planted> wrong_answers() {
 TEST(Harness, HonestAnswersPass) {
   const Case c = toy_case();
   EXPECT_TRUE(passes(finite_differences(c, seed()))) << failures(finite_differences(c, seed()), seed());
-  for (const DType dtype : {DType::f64, DType::f32}) {
+  for (const DType dtype : dtypes(c)) {
     const Place place{kCpu, dtype};
     for (const auto& property : {compare, write_modes, repetitions, item_independence, zero_cotangents}) {
       const Rows rows = property(c, place, seed());
@@ -223,6 +231,73 @@ TEST(Harness, WrongGradientsOfTheReferenceFailAgainstDifferences) {
       EXPECT_FALSE(passes(finite_differences(toy_case(fault), seed()))) << gradient << " " << planted.name;
     }
   }
+}
+
+TEST(Harness, WrongAnswersIn16BitsFail) {
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const Planted& planted : wrong_answers()) {
+      // Less than the type can tell, or one small number of a slice.
+      const std::string small = planted.name;
+      if (small == "one element off by 1e-6" || small == "small column off by a percent") continue;
+      const Place place{kCpu, dtype};
+      EXPECT_FALSE(passes(compare(toy_case({.after_forward = changed("y", planted.change)}), place, seed())))
+          << name(dtype) << " y " << planted.name;
+      for (const char* gradient : {"d_x", "d_w", "d_b"})
+        EXPECT_FALSE(
+            passes(compare(toy_case({.after_backward = changed(gradient, planted.change)}), place, seed())))
+            << name(dtype) << " " << gradient << " " << planted.name;
+    }
+}
+
+/// The number of the type next to `value` on the side of zero.
+double cut_off(double value, DType dtype) {
+  const auto cut = [value](auto nearest) {
+    if (std::abs(static_cast<double>(nearest)) > std::abs(value)) --nearest.bits;
+    return static_cast<double>(nearest);
+  };
+  return dtype == DType::bf16 ? cut(BFloat16(value)) : cut(Float16(value));
+}
+
+TEST(RoundingError, IsOneForTheNearestNumbers) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    Rng rng(seed());
+    const Shape shape{64, 3};
+    const Values want = normal()(rng, shape);
+    Values nearest, cut, twice = want;
+    for (const double value : want) {
+      nearest.push_back(rounded(value, dtype));
+      cut.push_back(cut_off(value, dtype));
+    }
+    EXPECT_EQ(rounding_error(nearest, want, shape, dtype), 1) << name(dtype);
+    EXPECT_EQ(rounding_error(want, want, shape, dtype), 0);
+    EXPECT_EQ(rounding_error(nearest, nearest, shape, dtype), 0);
+    EXPECT_GT(rounding_error(cut, want, shape, dtype), 1.6) << "cut off instead of rounded, " << name(dtype);
+    // Rounded to 1/64 first: one digit fewer in half of them.
+    for (double& value : twice) value = rounded(std::round(value * 64) / 64, dtype);
+    EXPECT_GT(rounding_error(twice, want, shape, dtype), 1.25) << name(dtype);
+    // A small column does not drown.
+    Values small = want, off;
+    for (std::size_t i = 1; i < small.size(); i += 3) small[i] *= 1e-3;
+    for (std::size_t i = 0; i < small.size(); ++i)
+      off.push_back(rounded(small[i], dtype) * (i % 3 == 1 ? 1 + 0x1p-6 : 1));
+    EXPECT_GT(rounding_error(off, small, shape, dtype), 1.25);
+  }
+}
+
+TEST(RoundingError, OfNaNAndInfinity) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Shape shape{2};
+  EXPECT_TRUE(std::isnan(rounding_error({std::nan(""), 1}, {1, 1}, shape, DType::bf16)));
+  EXPECT_TRUE(std::isnan(rounding_error({1, 1}, {std::nan(""), 1}, shape, DType::bf16)));
+  EXPECT_TRUE(std::isnan(rounding_error({1}, {1, 1}, shape, DType::bf16)));
+  EXPECT_TRUE(std::isnan(rounding_error({infinity, 1}, {1, 1}, shape, DType::bf16)));
+  EXPECT_TRUE(std::isnan(rounding_error({infinity, 1}, {infinity, 1}, shape, DType::bf16)));
+  // Beyond the largest number infinity is the answer, and only that.
+  EXPECT_EQ(rounding_error({infinity, 1}, {70000, 1}, shape, DType::f16), 0);
+  EXPECT_TRUE(std::isnan(rounding_error({65504, 1}, {70000, 1}, shape, DType::f16)));
+  EXPECT_TRUE(std::isnan(rounding_error({-infinity, 1}, {70000, 1}, shape, DType::f16)));
+  EXPECT_EQ(rounding_error({0, 0}, {0, 0}, shape, DType::f16), 0);
+  EXPECT_FALSE(rounding_error({0, 1e-7}, {0, 0}, shape, DType::f16) <= 1e9);
 }
 
 TEST(Harness, TransposedAnswersFail) {

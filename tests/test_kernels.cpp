@@ -3,6 +3,7 @@
 
 #include "case_tests.h"
 #include "kernel_arms.h"
+#include "scantape/tensor.h"
 
 namespace scantape::cases {
 namespace {
@@ -12,6 +13,15 @@ TEST(Device, IsThere) {
   SUCCEED();
 }
 
+TEST(Device, TakesAFewBytesAlongWithALaunch) {
+  if (!is_available(kCuda)) GTEST_SKIP() << "no cuda device: " << cuda_backend();
+  const std::vector<double> wanted = {0.5, -3, 1e300, -0.0, 7, 1e-300, 2, 8};
+  const Counters before = counters();
+  const Tensor tensor = Tensor::from({8}, wanted, kCuda);
+  EXPECT_EQ(counters().kernel_launches, before.kernel_launches + 1);
+  EXPECT_EQ(tensor.values<double>(), wanted);
+}
+
 class Kernels : public CaseTest {};
 
 TEST_P(Kernels, FollowReference) {
@@ -19,7 +29,7 @@ TEST_P(Kernels, FollowReference) {
 }
 
 std::vector<const Case*> cases_on_device() {
-  return tested_cases([available = is_available(kCuda)](const Case&) { return available; });
+  return tested_cases([available = is_available(kCuda)](const Case& c) { return available && !c.cpu_only; });
 }
 
 // Without a device there is no case, and Device.IsThere says so.

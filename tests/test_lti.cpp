@@ -139,9 +139,13 @@ double loss_value(const Lti& model, const Tensor& x, const Tensor& target) {
   return values_of(mse(model.forward(nullptr, x), Variable(target)))[0];
 }
 
-TEST_P(Model, test_mamba2_gradient_flow) {
-  const Device device = GetParam();
-  Lti model(config_of(5, 4, 3, 2, 2), DType::f64, device, 7);
+LtiConfig dense(LtiConfig config) {
+  config.state_matrix = StateMatrix::dense;
+  return config;
+}
+
+void expect_gradient_flow(const LtiConfig& config, Device device) {
+  Lti model(config, DType::f64, device, 7);
   const Tensor x = random_tensor({2, 6, 5}, 1, DType::f64, device);
   const Tensor target = random_tensor({2, 6, 1}, 2, DType::f64, device);
   Parameters& parameters = model.parameters();
@@ -175,6 +179,47 @@ TEST_P(Model, test_mamba2_gradient_flow) {
     EXPECT_LE(std::abs(got - want), 1e-6 * (std::abs(want) + std::sqrt(scale))) << entry.name;
     parameters.values().copy_from(Tensor::from(parameters.values().shape(), start));
   }
+}
+
+TEST_P(Model, test_mamba2_gradient_flow) {
+  expect_gradient_flow(config_of(5, 4, 3, 2, 2), GetParam());
+}
+
+TEST_P(Model, GradientFlowOfADenseStateMatrix) {
+  for (const auto method : {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler, DiscretizeMethod::bilinear,
+                            DiscretizeMethod::euler}) {
+    LtiConfig config = dense(config_of(5, 4, 3, 2, 2));
+    config.method = method;
+    expect_gradient_flow(config, GetParam());
+  }
+}
+
+/// A dense A with nothing beside its diagonal, and one step for all states, is the diagonal model.
+TEST_P(Model, ADenseDiagonalIsTheDiagonalModel) {
+  const LtiConfig config = config_of(5, 4, 3, 2, 2);
+  Lti diagonal(config, DType::f64, GetParam(), 7), matrix(dense(config), DType::f64, GetParam(), 8);
+  for (const auto& entry : matrix.parameters().entries()) {
+    Tensor to = matrix.parameters().value(matrix.parameters().index(entry.name));
+    const bool is_A = entry.name.size() > 2 && entry.name.substr(entry.name.size() - 2) == ".A";
+    const bool is_delta = entry.name.find(".delta") != std::string::npos;
+    Tensor from = diagonal.parameters().value(diagonal.parameters().index(entry.name));
+    if (is_delta) from.copy_from(Tensor::full(from.shape(), -2, DType::f64, GetParam()));
+    if (is_A) {
+      const Values rates = values_of(from);
+      Values square(rates.size() * rates.size(), 0.0);
+      for (std::size_t i = 0; i < rates.size(); ++i) square[i * rates.size() + i] = rates[i];
+      to.copy_from(Tensor::from(to.shape(), square));
+    } else {
+      to.copy_from(is_delta ? Tensor::full({}, -2, DType::f64, GetParam()) : from);
+    }
+  }
+  const Tensor x = random_tensor({2, 70, 5}, 1, DType::f64, GetParam());
+  const Values got = values_of(matrix.forward(nullptr, x)), want = values_of(diagonal.forward(nullptr, x));
+  EXPECT_TRUE(all_finite(want));
+  EXPECT_LE(largest_difference(got, want), 1e-14);
+  double largest = 0;
+  for (const double value : want) largest = std::max(largest, std::abs(value));
+  EXPECT_GT(largest, 1e-4);
 }
 
 TEST_P(Model, test_mamba2_training_loop_simple) {
@@ -213,6 +258,7 @@ TEST_P(Model, test_mamba2_config_variations) {
   }
   configs.push_back(config_of(1, 1, 1, 1, 1));
   configs.push_back(config_of(3, 7, 5, 3, 3));
+  for (std::size_t i = configs.size(); i-- > 0;) configs.push_back(dense(configs[i]));
   for (LtiConfig& config : configs) {
     for (const auto method : {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler, DiscretizeMethod::bilinear,
                               DiscretizeMethod::euler}) {
@@ -231,17 +277,20 @@ TEST_P(Model, test_mamba2_config_variations) {
 
 TEST(Lti, ParameterCountByTheClosedFormula) {
   EXPECT_EQ(Lti::parameter_count(config_of(256, 256, 16, 2, 6)), 240833);
+  EXPECT_EQ(Lti::parameter_count(dense(config_of(256, 256, 16, 2, 6))), 242183);
 }
 
 TEST(Lti, StartsStableWithScaledWeights) {
   // Decays inside the unit circle and weights of variance 1 / fan_in: six layers neither explode nor vanish.
-  const Lti model(config_of(20, 128, 16, 2, 6), DType::f64, kCpu, 7);
-  const Values y = values_of(model.forward(nullptr, random_tensor({2, 200, 20}, 1)));
-  double sum = 0;
-  for (double value : y) sum += value * value;
-  const double rms = std::sqrt(sum / static_cast<double>(y.size()));
-  EXPECT_GT(rms, 1e-3);
-  EXPECT_LT(rms, 0.1);
+  for (const LtiConfig& config : {config_of(20, 128, 16, 2, 6), dense(config_of(20, 128, 16, 2, 6))}) {
+    const Lti model(config, DType::f64, kCpu, 7);
+    const Values y = values_of(model.forward(nullptr, random_tensor({2, 200, 20}, 1)));
+    double sum = 0;
+    for (double value : y) sum += value * value;
+    const double rms = std::sqrt(sum / static_cast<double>(y.size()));
+    EXPECT_GT(rms, 1e-3);
+    EXPECT_LT(rms, 0.1);
+  }
 }
 
 TEST(R5, TrainingAndInferenceAreOnePath) {
@@ -338,6 +387,102 @@ TEST(R13, ImpulseResponseIsThatOfTheSystem) {
       EXPECT_NEAR(y[static_cast<std::size_t>(k * E + e)], want, 1e-14);
     }
   EXPECT_GT(largest_difference(y, response(Tensor::from({N}, Values{-0.4, -0.7, -1.0}))), 1e-4);
+}
+
+/// The model as its definition reads, by plain loops over one item of the batch; parameters by name.
+class Definition {
+ public:
+  explicit Definition(const Lti& model) : model_(model) {}
+
+  Values operator()(Values x, std::int64_t length) const {  // [L, F] to [L]
+    const LtiConfig& config = model_.config();
+    x = affine(x, "input_projection");
+    for (std::int64_t i = 0; i < config.num_layers; ++i) x = layer(x, length, "layers." + std::to_string(i));
+    return affine(normed(x, "norm"), "output_projection");
+  }
+
+ private:
+  Values of(const std::string& name) const {
+    const Parameters& parameters = model_.parameters();
+    return values_of(parameters.value(parameters.index(name)));
+  }
+
+  static Values mapped(const Values& x, const Values& matrix, std::size_t in) {
+    const std::size_t out = matrix.size() / in;
+    Values y(x.size() / in * out, 0.0);
+    for (std::size_t i = 0; i < y.size(); ++i)
+      for (std::size_t k = 0; k < in; ++k) y[i] += x[i / out * in + k] * matrix[i % out * in + k];
+    return y;
+  }
+
+  Values affine(const Values& x, const std::string& name) const {
+    const Values weight = of(name + ".weight"), bias = of(name + ".bias");
+    Values y = mapped(x, weight, weight.size() / bias.size());
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
+    return y;
+  }
+
+  Values normed(const Values& x, const std::string& name) const {
+    const Values weight = of(name + ".weight"), bias = of(name + ".bias");
+    const std::size_t width = weight.size();
+    Values y(x.size());
+    for (std::size_t row = 0; row < x.size(); row += width) {
+      double mean = 0, variance = 0;
+      for (std::size_t c = 0; c < width; ++c) mean += x[row + c] / static_cast<double>(width);
+      for (std::size_t c = 0; c < width; ++c)
+        variance += (x[row + c] - mean) * (x[row + c] - mean) / static_cast<double>(width);
+      for (std::size_t c = 0; c < width; ++c)
+        y[row + c] = (x[row + c] - mean) / std::sqrt(variance + model_.config().eps) * weight[c] + bias[c];
+    }
+    return y;
+  }
+
+  Values layer(const Values& x, std::int64_t length, const std::string& name) const {
+    const Values A = of(name + ".A"), delta = of(name + ".delta"), B = of(name + ".B"), D = of(name + ".D");
+    const std::size_t states = A.size(), width = D.size();
+    const Values u = normed(x, name + ".norm");
+    const Values input = mapped(u, B, width);  // [L, N], not yet scaled by the step
+    Values h(input.size());
+    for (std::size_t t = 0; t < static_cast<std::size_t>(length); ++t)
+      for (std::size_t n = 0; n < states; ++n) {
+        const double dt = std::log1p(std::exp(delta[n])), pole = std::exp(dt * A[n]);
+        const double before = t > 0 ? h[(t - 1) * states + n] : 0;
+        h[t * states + n] = pole * before + (pole - 1) / A[n] * input[t * states + n];
+      }
+    Values out = mapped(h, of(name + ".C"), states);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const double p = out[i] + D[i % width] * u[i];
+      out[i] = x[i] + (model_.config().activation == Activation::silu ? p / (1 + std::exp(-p)) : p);
+    }
+    return out;
+  }
+
+  const Lti& model_;
+};
+
+TEST(Lti, IsItsDefinition) {
+  constexpr std::int64_t B = 2, L = 7, F = 3;
+  for (const Activation activation : {Activation::silu, Activation::none}) {
+    LtiConfig config = config_of(F, 4, 3, 2, 2);
+    config.activation = activation;
+    Lti model(config, DType::f64, kCpu, 3);
+    // Norms, biases and skips that are neither 0 nor 1; poles and steps stay what they were made.
+    Random random(11);
+    for (std::size_t i = 0; i < model.parameters().entries().size(); ++i) {
+      const std::string& name = model.parameters().entries()[i].name;
+      if (name.find(".A") != std::string::npos || name.find(".delta") != std::string::npos) continue;
+      Tensor value = model.parameters().value(static_cast<int>(i));
+      for (std::int64_t e = 0; e < value.elements(); ++e)
+        value.mutable_data<double>()[e] += 0.3 * random.normal();
+    }
+    const Tensor x = random_tensor({B, L, F}, 5);
+    const Values y = values_of(model.forward(nullptr, x)), in = values_of(x);
+    const Definition definition(model);
+    for (std::int64_t b = 0; b < B; ++b) {
+      const Values want = definition(Values(in.begin() + b * L * F, in.begin() + (b + 1) * L * F), L);
+      EXPECT_LE(largest_difference(Values(y.begin() + b * L, y.begin() + (b + 1) * L), want), 1e-12);
+    }
+  }
 }
 
 TEST(R14, TheScanIsNotItsInput) {

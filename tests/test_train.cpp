@@ -150,9 +150,22 @@ TEST(R6, TheLogSaysWhichBuildRan) {
   EXPECT_EQ(json.at("config").at("seed"), config.seed);
 }
 
-TEST(Train, EveryParameterMoves) {
+/// Both kinds of state matrices.
+class StateMatrices : public testing::TestWithParam<const char*> {
+ protected:
+  TrainConfig config(const Scratch& scratch) const {
+    TrainConfig config = small_config(simulated(scratch, 4), scratch / "run");
+    config.state_matrix = GetParam();
+    return config;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Train, StateMatrices, testing::Values("diagonal", "dense"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(StateMatrices, EveryParameterMoves) {
   const Scratch scratch;
-  const TrainConfig config = small_config(simulated(scratch, 4), scratch / "run");
+  const TrainConfig config = this->config(scratch);
   run(config);
   const auto first = read_safetensors(config.output_dir + "/checkpoints/epoch-0001/model.safetensors");
   const auto third = read_safetensors(config.output_dir + "/checkpoints/epoch-0003/model.safetensors");
@@ -163,9 +176,9 @@ TEST(Train, EveryParameterMoves) {
   }
 }
 
-TEST(Train, ACheckpointScoresAsItsLineSays) {
+TEST_P(StateMatrices, ACheckpointScoresAsItsLineSays) {
   const Scratch scratch;
-  const TrainConfig config = small_config(simulated(scratch, 4), scratch / "run");
+  const TrainConfig config = this->config(scratch);
   run(config);
   const auto metrics = metrics_of(config.output_dir);
   for (int epoch = 1; epoch <= 3; ++epoch) {
@@ -411,6 +424,8 @@ TEST(Train, RefusesWhatIsWrongWithoutWritingAnything) {
       {[](TrainConfig& c) { c.state_dim = 0; }, "--state-dim is 0, wants at least 1"},
       {[](TrainConfig& c) { c.hidden_dim = -1; }, "--hidden-dim is -1"},
       {[](TrainConfig& c) { c.expand = 0; }, "--expand"},
+      {[](TrainConfig& c) { c.state_matrix = "full"; },
+       "--state-matrix is full, wants one of diagonal, dense"},
       {[](TrainConfig& c) { c.num_layers = 0; }, "--num-layers"},
       {[](TrainConfig& c) { c.epochs = 0; }, "--epochs"},
       {[](TrainConfig& c) { c.batch_size = 0; }, "--batch-size"},

@@ -34,15 +34,23 @@ def demangled(names):
 
 def kernels_of(log):
     """Registers, stack, spills and static shared memory of each kernel and architecture; the last build counts."""
-    kernels, row = {}, None
     try:
         with open(log, encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
     except FileNotFoundError:
         return []
+    rows = kernels_of_lines(lines)
+    for row in rows:
+        del row["mangled"]
+    return rows
+
+
+def kernels_of_lines(lines):
+    """The same from what `ptxas -v` printed, each row also with the kernel's mangled name."""
+    kernels, row = {}, None
     for line in lines:
         if match := ENTRY.match(line):
-            row = kernels[match.groups()] = {"arch": match[2]}
+            row = kernels[match.groups()] = {"mangled": match[1], "arch": match[2]}
         elif row is not None and (match := FRAME.search(line)):
             row.update(zip(("stack_bytes", "spill_store_bytes", "spill_load_bytes"), map(int, match.groups())))
         elif row is not None and (match := USED.match(line)):

@@ -7,7 +7,7 @@ cd "$root" || exit 4
 
 build_packages=(g++ meson ninja-build pkg-config git ca-certificates libboost-context-dev libzstd-dev
                 libcli11-dev nlohmann-json3-dev libfmt-dev)
-test_packages=(libgtest-dev libbenchmark-dev)
+test_packages=(libgtest-dev libbenchmark-dev make cmake)
 
 say() { printf '%s\n' "$*" >&2; }
 title() { printf '\n== %s\n' "$*" >&2; }

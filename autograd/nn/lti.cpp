@@ -22,6 +22,18 @@ double deviation_of(std::int64_t fan_in) {
   return 1 / std::sqrt(static_cast<double>(fan_in));
 }
 
+/// -1/2 I + (G - G^T) / sqrt(N), G normal: every eigenvalue has the real part -1/2, and none turns faster for more states.
+std::vector<double> damped_rotations(Random& random, std::int64_t N) {
+  const std::vector<double> G = normal(random, {N, N}, deviation_of(N));
+  std::vector<double> A(G.size());
+  for (std::int64_t i = 0; i < N; ++i)
+    for (std::int64_t j = 0; j < N; ++j) {
+      const auto at = static_cast<std::size_t>(i * N + j), across = static_cast<std::size_t>(j * N + i);
+      A[at] = G[at] - G[across] - (i == j ? 0.5 : 0);
+    }
+  return A;
+}
+
 void require_sizes(const LtiConfig& config) {
   const std::pair<const char*, std::int64_t> sizes[] = {{"features", config.features},
                                                         {"hidden_dim", config.hidden_dim},
@@ -35,6 +47,16 @@ void require_sizes(const LtiConfig& config) {
 }
 
 }  // namespace
+
+const char* name(StateMatrix matrix) noexcept {
+  switch (matrix) {
+    case StateMatrix::diagonal:
+      return "diagonal";
+    case StateMatrix::dense:
+      return "dense";
+  }
+  return "unknown";
+}
 
 Lti::Lti(const LtiConfig& config, DType dtype, Device device, std::uint64_t seed) : config_(config) {
   require_sizes(config);
@@ -54,14 +76,17 @@ Lti::Lti(const LtiConfig& config, DType dtype, Device device, std::uint64_t seed
     Layer layer{};
     layer.norm_weight = vector(prefix + "norm.weight", E, 1);
     layer.norm_bias = vector(prefix + "norm.bias", E, 0);
-    std::vector<double> A = constant(N, 0), delta = A;
-    for (double& a : A) a = random.uniform(-1, -0.5);
+    const bool dense = config.state_matrix == StateMatrix::dense;
+    std::vector<double> A = dense ? damped_rotations(random, N) : constant(N, 0);
+    if (!dense)
+      for (double& a : A) a = random.uniform(-1, -0.5);
+    std::vector<double> delta = constant(dense ? 1 : N, 0);
     for (double& d : delta) {
       const double dt = std::exp(random.uniform(std::log(1e-3), std::log(0.1)));
       d = dt + std::log(-std::expm1(-dt));  // softplus(d) = dt
     }
-    layer.A = parameters_.add(prefix + "A", {N}, false, std::move(A));
-    layer.delta = parameters_.add(prefix + "delta", {N}, false, std::move(delta));
+    layer.A = parameters_.add(prefix + "A", dense ? Shape{N, N} : Shape{N}, false, std::move(A));
+    layer.delta = parameters_.add(prefix + "delta", dense ? Shape{} : Shape{N}, false, std::move(delta));
     layer.B = weight(prefix + "B", {N, E});
     layer.C = weight(prefix + "C", {E, N});
     layer.D = vector(prefix + "D", E, 1);
@@ -95,7 +120,8 @@ Variable Lti::forward(Tape* tape, const Variable& input, WriteMode mode) const {
 
 std::int64_t Lti::parameter_count(const LtiConfig& config) noexcept {
   const std::int64_t F = config.features, E = config.width(), N = config.state_dim;
-  return E * (F + 1) + config.num_layers * (2 * E + 2 * N + 2 * N * E + E) + 2 * E + (E + 1);
+  const std::int64_t rates = config.state_matrix == StateMatrix::dense ? N * N + 1 : 2 * N;
+  return E * (F + 1) + config.num_layers * (2 * E + rates + 2 * N * E + E) + 2 * E + (E + 1);
 }
 
 }  // namespace scantape::autograd

@@ -59,6 +59,9 @@ int Parameters::add(std::string name, const Shape& shape, bool decay, std::vecto
 
 void Parameters::allocate(DType dtype, Device device) {
   if (values_.present()) throw Error(Code::invalid_argument, "parameters: allocated twice");
+  if (dtype != DType::f32 && dtype != DType::f64)
+    throw Error(Code::invalid_argument,
+                std::string("parameters: ") + name(dtype) + " is not trained in, wants f32 or f64");
   std::int64_t total = 0;
   for (const bool decay : {true, false}) {
     for (Entry& entry : entries_) {

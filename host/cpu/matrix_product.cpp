@@ -321,7 +321,9 @@ InstructionSet best_instruction_set() noexcept {
 }
 
 Status matrix_product(const MatrixProduct& product, InstructionSet set) noexcept {
-  return product.dtype == DType::f32 ? multiply<float>(product, set) : multiply<double>(product, set);
+  if (product.dtype == DType::f32) return multiply<float>(product, set);
+  if (product.dtype == DType::f64) return multiply<double>(product, set);
+  return Status::fail(Code::unsupported, "matrix product: no 16-bit dtypes on the CPU");
 }
 
 Status matrix_product(const MatrixProduct& product) noexcept {

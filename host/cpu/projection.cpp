@@ -1,6 +1,7 @@
 #include "cpu/projection.h"
 
 #include "common/matrix_product.h"
+#include "in_f32.h"
 #include "reference/common.h"
 
 namespace scantape::cpu {
@@ -75,6 +76,7 @@ void write_d_bias(const ProjectionBackward& args, const Rows& out) {
 }  // namespace
 
 Status projection_forward(const ProjectionForward& args) noexcept {
+  if (is_16_bit(args.x.dtype)) return in_f32("projection", args, projection_forward);
   const Rows in = reference::rows_of(args.x), out = reference::rows_of(args.y);
   const bool with_bias = args.bias.present;
   if (with_bias) dispatch(args.x.dtype, [&](auto zero) { fill_with_bias<decltype(zero)>(args, out); });
@@ -83,6 +85,7 @@ Status projection_forward(const ProjectionForward& args) noexcept {
 }
 
 Status projection_backward(const ProjectionBackward& args) noexcept {
+  if (is_16_bit(args.x.dtype)) return in_f32("projection_backward", args, projection_backward);
   const Rows in = reference::rows_of(args.x), out = reference::rows_of(args.d_y);
   SCANTAPE_TRY(multiply(matrix(args.d_y), matrix(args.weight), in.count, in.length, out.length, args.d_x));
   SCANTAPE_TRY(

@@ -7,8 +7,10 @@
 /// barrier of lanes orders what those lanes did, and what they had seen; a shuffle orders nothing.
 
 #include <link.h>
+#include <atomic>
 #include <cstdio>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "executor.h"
@@ -61,6 +63,21 @@ bool is_constant_data(std::uintptr_t address) {
   return found;
 }
 
+// Where several workers run blocks at the same time, each record of device memory has a lock that it shares
+// with some others.
+constexpr std::size_t kLocks = 4096;
+std::atomic_flag locks[kLocks];
+
+std::atomic_flag* lock_of(std::size_t cell) {
+  return &locks[cell % kLocks];
+}
+
+void acquire(std::atomic_flag& lock) {
+  // Held for a few instructions; who finds it taken for longer waits for one that has lost its core.
+  for (int tries = 0; lock.test_and_set(std::memory_order_acquire); ++tries)
+    if (tries >= 100) std::this_thread::yield();
+}
+
 }  // namespace
 
 std::uint32_t packed_place(std::uintptr_t return_address) {
@@ -72,13 +89,13 @@ std::uintptr_t unpacked_place(std::uint32_t place) {
   return place >> 4 == 0 ? 0 : code_base() + (place >> 4);
 }
 
-/// True where `earlier` happened before what the current lane does now: in an earlier launch (or, for shared
-/// memory, an earlier block), before a barrier that both passed, or by itself.
+/// True where `earlier` happened before what the current lane does now: in a launch that comes before (or, for
+/// shared memory, an earlier block), before a barrier that both passed, or by itself.
 __attribute__((always_inline)) inline bool Worker::ordered(const Access& earlier,
-                                                           std::uint32_t first_serial) const {
+                                                           std::uint32_t ordered_below) const {
   const std::uint32_t serial = earlier.owner >> 5;
-  if (serial < first_serial) return true;
-  if (serial != serial_) return false;
+  if (serial < ordered_below) return true;
+  if (serial != serial_) return serial < launch_->first_serial && launch_->past.ordered(serial);
   if (earlier.tick < block_ordered_) return true;
   if (earlier.owner != owner_) return false;
   const unsigned warp = owner_ & 31u;
@@ -89,14 +106,14 @@ __attribute__((always_inline)) inline bool Worker::ordered(const Access& earlier
   return true;
 }
 
-inline void Worker::note_read(Cell& cell, unsigned bytes, std::uint32_t first_serial, std::uint32_t place) {
+inline void Worker::note_read(Cell& cell, unsigned bytes, std::uint32_t ordered_below, std::uint32_t place) {
   const Access now{owner_, tick_, 1u << lane_, place | bytes};
   for (Access& read : cell.reads) {
-    if (read.owner != owner_) continue;
+    // Lanes that read different bytes of the word have records of their own: in one it would be lost who read which.
+    if (read.owner != owner_ || (read.place & 15u) != bytes) continue;
     if (read.tick == tick_) {
       read.lanes |= now.lanes;
-      read.place |= bytes;
-    } else if (ordered(read, first_serial)) {
+    } else if (ordered(read, ordered_below)) {
       read = now;
     } else {
       read.lanes |= now.lanes;  // the older tick stays: it may miss a race, it never invents one
@@ -104,7 +121,7 @@ inline void Worker::note_read(Cell& cell, unsigned bytes, std::uint32_t first_se
     return;
   }
   for (Access& read : cell.reads) {
-    if (ordered(read, first_serial)) {
+    if (ordered(read, ordered_below)) {
       read = now;
       return;
     }
@@ -118,21 +135,16 @@ template <bool kIsWrite>
 __attribute__((always_inline)) inline void Worker::check(std::uintptr_t address, std::size_t bytes,
                                                          bool aligned, std::uintptr_t return_address) {
   const Region* region = &shared_;
-  std::uint32_t first_serial = serial_;
+  std::uint32_t ordered_below = serial_;
   if (!shared_.contains(address)) {
     const auto stack = reinterpret_cast<std::uintptr_t>(current_fiber_->stack);
     if (address - stack < current_fiber_->stack_bytes) return;
     region = &device_region();
-    first_serial = launch_->first_serial;
+    ordered_below = launch_->past.ordered_below;
     if (!device_region().contains(address)) return check_elsewhere(address, bytes, kIsWrite, return_address);
   }
-  if (++accesses_ > access_limit_) [[unlikely]] {
-    running_worker = nullptr;
-    std::string place;
-    FaultSite here = site(current_, return_address, &place);
-    record(FaultKind::endless, words_of(current_) + " runs on and on, at " + place, std::move(here));
-    abandon();
-  }
+  if (++accesses_ > access_limit_) [[unlikely]]
+    endless(return_address);
   if (aligned && address % bytes != 0) [[unlikely]]
     misaligned(address, bytes, kIsWrite, return_address);
 
@@ -142,34 +154,65 @@ __attribute__((always_inline)) inline void Worker::check(std::uintptr_t address,
     bad_state(address, bytes, *region, kIsWrite, return_address);
   bool written = true, accessible = true;
   for (std::size_t i = 0; i < bytes; ++i) {
-    written = written && state[i] == kWritten;
-    accessible = accessible && (state[i] == kWritten || state[i] == kUnwritten);
+    const std::uint8_t now = __atomic_load_n(state + i, __ATOMIC_RELAXED);
+    written = written && now == kWritten;
+    accessible = accessible && (now == kWritten || now == kUnwritten);
   }
   if (!written) [[unlikely]] {
     if (!kIsWrite || !accessible) bad_state(address, bytes, *region, kIsWrite, return_address);
-    for (std::size_t i = 0; i < bytes; ++i) state[i] = kWritten;
+    for (std::size_t i = 0; i < bytes; ++i) __atomic_store_n(state + i, kWritten, __ATOMIC_RELAXED);
   }
 
   const std::uint32_t place = packed_place(return_address);
+  const bool has_company = launch_->has_company && region != &shared_;
   for (std::size_t at = offset; at < offset + bytes;) {
     const std::size_t first_byte = at % 4;
     const std::size_t count = 4 - first_byte < offset + bytes - at ? 4 - first_byte : offset + bytes - at;
     const unsigned touched = ((1u << count) - 1) << first_byte;
     Cell& cell = region->cells[at / 4];
-    if ((cell.write.place & touched) != 0 && !ordered(cell.write, first_serial)) [[unlikely]] {
-      race(address, bytes, kIsWrite, cell.write, true, return_address);
-    }
+    std::atomic_flag* const lock = has_company ? lock_of(at / 4) : nullptr;
+    if (lock != nullptr) acquire(*lock);
+    const Access* conflict = nullptr;
+    if ((cell.write.place & touched) != 0 && !ordered(cell.write, ordered_below)) [[unlikely]]
+      conflict = &cell.write;
     if (kIsWrite) {
       for (const Access& read : cell.reads) {
-        if ((read.place & touched) != 0 && !ordered(read, first_serial)) [[unlikely]] {
-          race(address, bytes, kIsWrite, read, false, return_address);
-        }
+        if ((read.place & touched) != 0 && conflict == nullptr && !ordered(read, ordered_below)) [[unlikely]]
+          conflict = &read;
       }
+    }
+    if (conflict != nullptr) [[unlikely]] {
+      const Access earlier = *conflict;
+      const bool wrote = conflict == &cell.write;
+      if (lock != nullptr) lock->clear(std::memory_order_release);
+      race(address, bytes, kIsWrite, earlier, wrote, return_address);
+    }
+    if (kIsWrite) {
       cell.write = {owner_, tick_, 1u << lane_, place | touched};
     } else {
-      note_read(cell, touched, first_serial, place);
+      note_read(cell, touched, ordered_below, place);
     }
+    if (lock != nullptr) lock->clear(std::memory_order_release);
     at += count;
+  }
+}
+
+void Worker::endless(std::uintptr_t return_address) {
+  running_worker = nullptr;
+  std::string place;
+  FaultSite here = site(current_, return_address, &place);
+  record(FaultKind::endless, words_of(current_) + " runs on and on, at " + place, std::move(here));
+  abandon();
+}
+
+void Worker::tick(std::uintptr_t address) {
+  const std::uint64_t progress = accesses_ + activations_;
+  if (progress != seen_progress_) {
+    seen_progress_ = progress;
+    idle_ticks_ = 0;
+  } else if (++idle_ticks_ >= kIdleTicks) {
+    idle_ticks_ = 0;
+    endless(address + 1);  // like a return address: just behind
   }
 }
 

@@ -1,17 +1,22 @@
 /// Matrix products of the emulated cuBLASLt. Matrices must lie in one live device allocation each, and what
 /// is read must have been written: the products themselves are not watched by the access checks.
 
-#include <cublasLt.h>
+#include "../runtime/cublas_lt.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "error.h"
 #include "memory.h"
+#include "stream.h"
 
 inline namespace scantape_emulated {
 
@@ -119,7 +124,20 @@ bool read_value(const void* value, std::size_t bytes, T* result) {
 }
 
 std::size_t size_of(cudaDataType_t type) {
-  return type == CUDA_R_32F ? 4 : 8;
+  switch (type) {
+    case CUDA_R_32F:
+      return 4;
+    case CUDA_R_64F:
+      return 8;
+    case CUDA_R_16F:
+    case CUDA_R_16BF:
+      return 2;
+  }
+  return 0;
+}
+
+bool is_narrow(cudaDataType_t type) {
+  return type == CUDA_R_16F || type == CUDA_R_16BF;
 }
 
 struct Operand {
@@ -140,13 +158,19 @@ std::string shape_of(const cublasLtMatrixLayoutOpaque_t& layout) {
   return text;
 }
 
-/// Empty where op(A) op(B) has the shape of C and D, all of the description's type.
+/// Empty where op(A) op(B) has the shape of C and D, and the types are ones that go together.
 std::string check_shapes(const cublasLtMatmulDescOpaque_t& description, const cublasLtMatrixLayoutOpaque_t& a,
                          const cublasLtMatrixLayoutOpaque_t& b, const cublasLtMatrixLayoutOpaque_t& c,
                          const cublasLtMatrixLayoutOpaque_t& d) {
-  for (const auto* layout : {&a, &b, &c, &d}) {
-    if (layout->type != description.type) return "a matrix is not of the type of the product";
-  }
+  if (a.type != b.type) return "A and B are of different types";
+  if (c.type != d.type) return "C and D are of different types";
+  const bool plain = a.type == description.type && d.type == description.type;
+  const bool narrow =
+      is_narrow(a.type) && description.type == CUDA_R_32F && (d.type == a.type || d.type == CUDA_R_32F);
+  if (!plain && !narrow)
+    return "the types of the matrices and of the product do not go together: f32 in f32, f64 in f64, bf16 or "
+           "f16 in "
+           "f32 with a result of f32 or of the same";
   const std::uint64_t m = description.transpose_a ? a.columns : a.rows,
                       k = description.transpose_a ? a.rows : a.columns;
   const std::uint64_t n = description.transpose_b ? b.rows : b.columns;
@@ -183,50 +207,87 @@ std::string check_operand(const Operand& operand, std::uint64_t alignment, bool 
   return "";
 }
 
-/// Sums over k from first to last in T, one column of D after the other.
-template <class T>
+template <class To, class From>
+To converted(From value) {
+  if constexpr (std::is_same_v<To, From>)
+    return value;
+  else
+    return static_cast<To>(value);
+}
+
+/// Sums over k from first to last in T, one column of D after the other. In is the type of A and B, Out that of C and D:
+/// what is narrower than T is widened when it is read, and the result is rounded once.
+template <class T, class In, class Out>
 void multiply(const cublasLtMatmulDescOpaque_t& description, T alpha, const Operand& a, const Operand& b,
-              T beta, const Operand& c, T* d, const cublasLtMatrixLayoutOpaque_t& d_layout) {
+              T beta, const Operand& c, Out* d, const cublasLtMatrixLayoutOpaque_t& d_layout) {
   const std::size_t m = d_layout.rows, n = d_layout.columns;
   const std::size_t k = description.transpose_a ? a.layout->rows : a.layout->columns;
-  const auto* a_data = static_cast<const T*>(a.data);
+  const auto* const stored = static_cast<const In*>(a.data);
   auto a_stride = static_cast<std::size_t>(a.layout->stride);
   std::vector<T> packed;
-  if (description.transpose_a) {
+  const T* a_data = nullptr;
+  if constexpr (std::is_same_v<T, In>) a_data = stored;
+  if (description.transpose_a || a_data == nullptr) {
     packed.resize(m * k);
     for (std::size_t i = 0; i < m; ++i) {
-      for (std::size_t p = 0; p < k; ++p) packed[p * m + i] = a_data[i * a_stride + p];
+      for (std::size_t p = 0; p < k; ++p)
+        packed[p * m + i] =
+            converted<T>(description.transpose_a ? stored[i * a_stride + p] : stored[p * a_stride + i]);
     }
     a_data = packed.data();
     a_stride = m;
   }
-  const auto* const b_data = static_cast<const T*>(b.data);
+  const auto* const b_data = static_cast<const In*>(b.data);
   const auto b_stride = static_cast<std::size_t>(b.layout->stride);
   std::vector<T> sums(m);
   for (std::size_t j = 0; j < n; ++j) {
     sums.assign(m, T(0));
     for (std::size_t p = 0; p < k; ++p) {
-      const T factor = description.transpose_b ? b_data[p * b_stride + j] : b_data[j * b_stride + p];
+      const T factor =
+          converted<T>(description.transpose_b ? b_data[p * b_stride + j] : b_data[j * b_stride + p]);
       const T* const column = a_data + p * a_stride;
       for (std::size_t i = 0; i < m; ++i) sums[i] += column[i] * factor;
     }
-    T* const target = d + j * static_cast<std::size_t>(d_layout.stride);
-    const T* const old = static_cast<const T*>(c.data) + j * static_cast<std::size_t>(c.layout->stride);
+    Out* const target = d + j * static_cast<std::size_t>(d_layout.stride);
+    const Out* const old = static_cast<const Out*>(c.data) + j * static_cast<std::size_t>(c.layout->stride);
     for (std::size_t i = 0; i < m; ++i) {
       // With beta 0 C is not read: what it holds, NaN included, has no say.
-      target[i] = beta == T(0) ? alpha * sums[i] : alpha * sums[i] + beta * old[i];
+      const T sum = beta == T(0) ? alpha * sums[i] : alpha * sums[i] + beta * converted<T>(old[i]);
+      target[i] = converted<Out>(sum);
     }
   }
 }
 
-template <class T>
+using Run = void (*)(const cublasLtMatmulDescOpaque_t& description, const void* alpha, const Operand& a,
+                     const Operand& b, const void* beta, const Operand& c, void* d,
+                     const cublasLtMatrixLayoutOpaque_t& d_layout);
+
+template <class T, class In, class Out>
 void multiply_scaled(const cublasLtMatmulDescOpaque_t& description, const void* alpha, const Operand& a,
                      const Operand& b, const void* beta, const Operand& c, void* d,
                      const cublasLtMatrixLayoutOpaque_t& d_layout) {
   T alpha_value, beta_value;
   std::memcpy(&alpha_value, alpha, sizeof(T));
   std::memcpy(&beta_value, beta, sizeof(T));
-  multiply<T>(description, alpha_value, a, b, beta_value, c, static_cast<T*>(d), d_layout);
+  multiply<T, In, Out>(description, alpha_value, a, b, beta_value, c, static_cast<Out*>(d), d_layout);
+}
+
+/// The types have been checked to go together.
+Run run_for(cudaDataType_t in, cudaDataType_t out) {
+  if (in == CUDA_R_64F) return &multiply_scaled<double, double, double>;
+  if (in == CUDA_R_16BF)
+    return out == CUDA_R_32F ? &multiply_scaled<float, __nv_bfloat16, float>
+                             : &multiply_scaled<float, __nv_bfloat16, __nv_bfloat16>;
+  if (in == CUDA_R_16F)
+    return out == CUDA_R_32F ? &multiply_scaled<float, __half, float>
+                             : &multiply_scaled<float, __half, __half>;
+  return &multiply_scaled<float, float, float>;
+}
+
+std::uint64_t types_of(const cublasLtMatmulDescOpaque_t& description, const cublasLtMatrixLayoutOpaque_t& a,
+                       const cublasLtMatrixLayoutOpaque_t& d) {
+  return static_cast<std::uint64_t>(description.type) << 32 | static_cast<std::uint64_t>(a.type) << 16 |
+         static_cast<std::uint64_t>(d.type);
 }
 
 bool is_zero(cudaDataType_t type, const void* value) {
@@ -275,7 +336,7 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* description, cubla
   const bool f64 = compute == CUBLAS_COMPUTE_64F && scale == CUDA_R_64F;
   if (!f32 && !f64) {
     return refuse(CUBLAS_STATUS_NOT_SUPPORTED,
-                  "the emulator multiplies f32 in f32 and f64 in f64, nothing else");
+                  "the emulator computes in f32 with scales of f32 and in f64 with scales of f64");
   }
   cublasLtMatmulDescOpaque_t value;
   value.type = scale;
@@ -305,8 +366,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
                                           std::uint64_t rows, std::uint64_t columns,
                                           std::int64_t leading_dimension) {
-  if (type != CUDA_R_32F && type != CUDA_R_64F) {
-    return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "the emulator knows matrices of f32 and f64");
+  if (size_of(type) == 0) {
+    return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "the emulator knows matrices of f32, f64, bf16 and f16");
   }
   constexpr std::uint64_t kLargest = std::uint64_t{1} << 31;
   if (rows == 0 || columns == 0 || rows >= kLargest || columns >= kLargest || leading_dimension < 1 ||
@@ -369,7 +430,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (!problem.empty()) return refuse(CUBLAS_STATUS_INVALID_VALUE, problem);
   cublasLtMatmulHeuristicResult_t result{};
   result.algo.data[0] = kAlgorithmMark;
-  result.algo.data[1] = static_cast<std::uint64_t>(description->type);
+  result.algo.data[1] = types_of(*description, *a, *d);
   result.algo.data[2] = (description->transpose_a ? 1u : 0u) | (description->transpose_b ? 2u : 0u);
   for (int i = 0; i < 4; ++i) result.algo.data[3 + i] = preference->alignments[i];
   result.state = CUBLAS_STATUS_SUCCESS;
@@ -418,7 +479,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const std::uint64_t transposes =
       (description->transpose_a ? 1u : 0u) | (description->transpose_b ? 2u : 0u);
   if (algorithm == nullptr || algorithm->data[0] != kAlgorithmMark ||
-      algorithm->data[1] != static_cast<std::uint64_t>(description->type) ||
+      algorithm->data[1] != types_of(*description, *a_layout, *d_layout) ||
       algorithm->data[2] != transposes) {
     return refuse(CUBLAS_STATUS_NOT_SUPPORTED,
                   "the algorithm is not one that the heuristic gave for this product");
@@ -428,7 +489,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       {"A", a, a_layout}, {"B", b, b_layout}, {"C", c, c_layout}, {"D", d, d_layout}};
   for (int i = 0; i < 4; ++i) {
     if (i == 2 && !reads_c && c == nullptr) continue;
-    problem = check_operand(operands[i], algorithm->data[3 + i], i < 2 || (i == 2 && reads_c));
+    problem = check_operand(operands[i], algorithm->data[3 + i], false);
     if (!problem.empty()) return refuse(CUBLAS_STATUS_INVALID_VALUE, problem);
   }
   if (overlap(operands[3], operands[0]) || overlap(operands[3], operands[1])) {
@@ -438,16 +499,48 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (c != nullptr && !in_place && overlap(operands[3], operands[2])) {
     return refuse(CUBLAS_STATUS_INVALID_VALUE, "D overlaps C and is not the same matrix");
   }
-  const cudaError_t error = enqueue(stream, [&] {
+  // The product may run long after this call: it keeps what the call was given.
+  struct Given {
+    cublasLtMatmulDescOpaque_t description;
+    cublasLtMatrixLayoutOpaque_t layouts[4];
+    const void* data[4];
+    std::uint64_t alignments[4];
+    double alpha = 0, beta = 0;  // hold the bytes of the scale type
+    bool reads_c;
+  };
+  Given given{*description, {*a_layout, *b_layout, *c_layout, *d_layout}, {a, b, c, d}, {}, 0, 0, reads_c};
+  for (int i = 0; i < 4; ++i) given.alignments[i] = algorithm->data[3 + i];
+  std::memcpy(&given.alpha, alpha, size_of(description->type));
+  std::memcpy(&given.beta, beta, size_of(description->type));
+  Operation operation;
+  operation.place =
+      reinterpret_cast<std::uintptr_t>(__builtin_extract_return_addr(__builtin_return_address(0)));
+  operation.run = [given](const Moment& moment) {
+    const char* const names[4] = {"A", "B", "C", "D"};
+    Operand now[4];
+    for (int i = 0; i < 4; ++i) now[i] = {names[i], given.data[i], &given.layouts[i]};
+    for (int i = 0; i < 4; ++i) {
+      if (i == 2 && !given.reads_c) continue;
+      std::string late = check_operand(now[i], given.alignments[i], i < 3);
+      if (!late.empty()) return fail(cudaErrorLaunchFailure, "matrix product: " + late);
+      late = touch(moment, now[i].data, now[i].step_bytes(), now[i].column_bytes(), now[i].layout->columns,
+                   i == 3);
+      if (!late.empty())
+        return fail(FaultKind::stream_order, std::string("a matrix product ") +
+                                                 (i == 3 ? "writes " : "reads ") + late + ", as its " +
+                                                 names[i]);
+    }
     const DeviceAccess access;
-    const auto run = description->type == CUDA_R_32F ? &multiply_scaled<float> : &multiply_scaled<double>;
-    run(*description, alpha, operands[0], operands[1], beta, operands[2], d, *d_layout);
-    for (std::uint64_t column = 0; column < d_layout->columns; ++column) {
-      auto* const start = static_cast<char*>(d) + column * operands[3].step_bytes();
-      DeviceMemory::instance().mark_written(start, operands[3].column_bytes());
+    void* const target = const_cast<void*>(given.data[3]);
+    const Run run = run_for(given.layouts[0].type, given.layouts[3].type);
+    run(given.description, &given.alpha, now[0], now[1], &given.beta, now[2], target, given.layouts[3]);
+    for (std::uint64_t column = 0; column < given.layouts[3].columns; ++column) {
+      auto* const start = static_cast<char*>(target) + column * now[3].step_bytes();
+      DeviceMemory::instance().mark_written(start, now[3].column_bytes());
     }
     return cudaSuccess;
-  });
+  };
+  const cudaError_t error = enqueue(stream, std::move(operation));
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS
                               : refuse(CUBLAS_STATUS_EXECUTION_FAILED, cudaGetErrorString(error));
 }

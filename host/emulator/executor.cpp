@@ -50,12 +50,6 @@ std::size_t round_up(std::size_t value, std::size_t unit) {
 
 constinit thread_local Worker* worker_of_thread = nullptr;
 
-std::string text_of(const uint3& index) {
-  char text[48];
-  std::snprintf(text, sizeof(text), "(%u, %u, %u)", index.x, index.y, index.z);
-  return text;
-}
-
 std::string text_of(Place place) {
   return std::string(place.file) + ":" + std::to_string(place.line);
 }
@@ -114,6 +108,12 @@ class Engine {
 };
 
 }  // namespace
+
+std::string text_of(const uint3& index) {
+  char text[48];
+  std::snprintf(text, sizeof(text), "(%u, %u, %u)", index.x, index.y, index.z);
+  return text;
+}
 
 // ---- launches ----
 
@@ -277,6 +277,7 @@ void Worker::run_thread(int thread) {
 /// Makes `thread` the one that runs: what it reads of itself, and whose accesses are noted.
 void Worker::activate(int thread) {
   current_ = thread;
+  ++activations_;
   threads_[thread].state = ThreadState::running;
   threadIdx = thread_indices_[thread];
   lane_ = static_cast<unsigned>(thread) % kWarpLanes;
@@ -461,8 +462,16 @@ void Worker::find_divergence() {
 
 // ---- meetings ----
 
+/// A loop around a barrier or a vote runs on and on as one around an access does.
+void Worker::count_meeting(Place place) {
+  if (++accesses_ <= access_limit_) return;
+  raise(FaultKind::endless, words_of(current_) + " runs on and on, at " + text_of(place),
+        site(current_, place.file, place.line));
+}
+
 int Worker::block_meeting(Meeting meeting, int predicate, Place place) {
   const Engine engine(this);
+  count_meeting(place);
   Thread& self = threads_[current_];
   self.meeting = meeting;
   self.place = place;
@@ -497,6 +506,7 @@ int Worker::block_meeting(Meeting meeting, int predicate, Place place) {
 std::uint64_t Worker::warp_meeting(Meeting meeting, unsigned mask, std::uint64_t bits, unsigned operand,
                                    int width, Place place) {
   const Engine engine(this);
+  count_meeting(place);
   const int thread = current_;
   const int first = thread / kWarpLanes * kWarpLanes;
   Warp& warp = warps_[thread / kWarpLanes];
@@ -779,7 +789,8 @@ void Worker::bad_state(std::uintptr_t address, std::size_t bytes, const Region& 
   for (std::size_t i = 0; i < bytes; ++i) {
     if (address + i - region.base >= region.bytes) break;
     const std::uint8_t state = region.state[address + i - region.base];
-    const bool bad = state == kNoAccess || state == kFreed || (state == kUnwritten && !write);
+    const bool bad =
+        state == kNoAccess || state == kFreed || state == kPromised || (state == kUnwritten && !write);
     if (bad && (worst == kWritten || (worst == kUnwritten && state != kUnwritten))) {
       worst = state;
       at = address + i;
@@ -787,6 +798,7 @@ void Worker::bad_state(std::uintptr_t address, std::size_t bytes, const Region& 
   }
   const bool is_shared = &region == &shared_;
   const FaultKind kind = worst == kFreed       ? FaultKind::use_after_free
+                         : worst == kPromised  ? FaultKind::stream_order
                          : worst == kUnwritten ? FaultKind::never_written
                                                : FaultKind::out_of_bounds;
   std::string place;
@@ -794,7 +806,10 @@ void Worker::bad_state(std::uintptr_t address, std::size_t bytes, const Region& 
   std::string text = words_of(current_) + (write ? " writes " : " reads ") + std::to_string(bytes) +
                      " bytes at " +
                      (is_shared ? describe_shared(at) : DeviceMemory::instance().describe(at)) +
-                     (worst == kUnwritten ? ", which nobody has written" : "") + ", at " + place;
+                     (worst == kUnwritten  ? ", which nobody has written"
+                      : worst == kPromised ? ", which another stream is to allocate and has not come to"
+                                           : "") +
+                     ", at " + place;
   record(kind, std::move(text), std::move(here));
   abandon();
 }
@@ -815,6 +830,19 @@ void Worker::misaligned(std::uintptr_t address, std::size_t bytes, bool write,
 void Worker::race(std::uintptr_t address, std::size_t bytes, bool write, const Access& earlier,
                   bool earlier_wrote, std::uintptr_t return_address) {
   running_worker = nullptr;
+  const bool of_another_stream = !shared_.contains(address) && earlier.owner >> 5 < launch_->first_serial;
+  if (of_another_stream) {
+    std::string place;
+    FaultSite here = site(current_, return_address, &place);
+    FaultSite there;
+    const std::string party = earlier_access(earlier, earlier_wrote, &there);
+    record(FaultKind::stream_order,
+           words_of(current_) + (write ? " writes " : " reads ") + std::to_string(bytes) + " bytes at " +
+               DeviceMemory::instance().describe(address) + ", at " + place +
+               ", and no event or synchronisation orders this after the " + party,
+           std::move(here), std::move(there));
+    abandon();
+  }
   // Of the lanes in the record, one that is not ordered before this access.
   const std::uint64_t other_position = (earlier.owner >> 5) - launch_->first_serial;
   const int warp_start = static_cast<int>(earlier.owner & 31u) * kWarpLanes;

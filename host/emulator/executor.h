@@ -16,6 +16,7 @@
 
 #include "memory.h"
 #include "scantape_emulator.h"
+#include "stream.h"
 
 namespace scantape::emulator {
 
@@ -37,12 +38,16 @@ struct Launch {
   std::uint64_t access_limit = 0;  // for each block
   std::uint32_t first_serial = 0;
   std::uint32_t generation = 0;  // of serial numbers
+  Past past;                     // what has run before, and whether it is ordered
   std::uint64_t blocks = 0;
   int threads = 0;
+  bool has_company = false;  // other workers run blocks of it at the same time
 
   uint3 block_index(std::uint64_t position) const;  // of the block that runs as number `position`
   uint3 thread_index(int thread) const;
 };
+
+std::string text_of(const uint3& index);
 
 /// Where threads meet.
 enum class Meeting : std::uint8_t {
@@ -117,6 +122,10 @@ class Worker {
                                   Place place);
   [[noreturn]] void bad_index(std::int64_t index, const char* type, Place place);
 
+  /// In a signal handler, while a kernel computes at `address`: ends a thread that did nothing that is seen
+  /// for too many ticks.
+  void tick(std::uintptr_t address);
+
   bool in_stack_guard(std::uintptr_t address, int* thread) const;
   Statistics statistics() const;
 
@@ -167,12 +176,14 @@ class Worker {
                               std::uintptr_t return_address);
   [[noreturn]] void race(std::uintptr_t address, std::size_t bytes, bool write, const Access& earlier,
                          bool earlier_wrote, std::uintptr_t return_address);
+  [[noreturn]] void endless(std::uintptr_t return_address);
+  void count_meeting(Place place);
   [[noreturn]] void misaligned(std::uintptr_t address, std::size_t bytes, bool write,
                                std::uintptr_t return_address);
   void check_elsewhere(std::uintptr_t address, std::size_t bytes, bool write, std::uintptr_t return_address);
   std::string describe_shared(std::uintptr_t address) const;
-  bool ordered(const Access& earlier, std::uint32_t first_serial) const;
-  void note_read(Cell& cell, unsigned bytes, std::uint32_t first_serial, std::uint32_t place);
+  bool ordered(const Access& earlier, std::uint32_t ordered_below) const;
+  void note_read(Cell& cell, unsigned bytes, std::uint32_t ordered_below, std::uint32_t place);
 
   const Launch* launch_ = nullptr;
   std::uint64_t position_ = 0;
@@ -216,8 +227,12 @@ class Worker {
   std::size_t shared_used_ = 0;
   std::size_t dynamic_offset_ = 0;
 
-  std::uint64_t accesses_ = 0;
+  std::uint64_t accesses_ = 0;  // and meetings
   std::uint64_t access_limit_ = 0;
+  std::uint64_t activations_ = 0;
+  // What the watchdog saw: how often nothing had happened since.
+  std::uint64_t seen_progress_ = 0;
+  int idle_ticks_ = 0;
   void* signal_stack_ = nullptr;
   Fault fault_;
   Statistics statistics_;
@@ -226,6 +241,21 @@ class Worker {
 /// The worker whose kernel runs on this OS thread right now; null outside kernels and while the engine works
 /// for one.
 extern constinit thread_local Worker* running_worker;
+
+/// Runs all blocks of a launch, on this OS thread and on others where several workers are asked for. The fault
+/// of the earliest block that has one; kind none where all went well.
+Fault run_blocks(const Launch& launch, int workers);
+
+/// Looks at this OS thread from time to time while it lives: a thread of a kernel that neither touches memory
+/// nor meets others would run for ever unseen.
+class Watchdog {
+ public:
+  Watchdog();
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+};
+inline constexpr int kIdleTicks = 4;  // of a quarter of the limit each
 
 /// In a signal handler: names the thread whose stack overflowed at `address`; nothing where none did.
 void describe_stack_overflow(std::uintptr_t address, char* text, std::size_t size);

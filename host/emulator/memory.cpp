@@ -9,6 +9,7 @@
 #include "executor.h"
 #include "scantape_emulator.h"
 #include "source_line.h"
+#include "stream.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -132,6 +133,8 @@ void* DeviceMemory::allocate(std::size_t bytes) {
   allocation.number = ++allocations_;
   auto* const first = reinterpret_cast<unsigned char*>(region_.base + start);
   sanitizer_allow(first, span);
+  // Whoever used these bytes before is none of the new owner's business.
+  if (several_streams()) forget_accesses(start, span);
   std::memset(first, kGuardByte, span);
   std::memset(first + kGuardBytes, kNeverWrittenByte, bytes);
   std::memset(region_.state + start, kNoAccess, span);
@@ -199,6 +202,29 @@ std::string DeviceMemory::release(void* pointer) {
   quarantine_.push_back(std::move(allocation));
   while (quarantined_ > kQuarantineBytes) retire_oldest();
   return damage;
+}
+
+std::size_t DeviceMemory::size_of(const void* pointer) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = live_.find(reinterpret_cast<std::uintptr_t>(pointer) - region_.base);
+  return it == live_.end() ? 0 : it->second.bytes;
+}
+
+bool DeviceMemory::begin_release(void* pointer) {
+  const std::lock_guard lock(mutex_);
+  const auto it = live_.find(reinterpret_cast<std::uintptr_t>(pointer) - region_.base);
+  if (it == live_.end() || it->second.is_leaving) return false;
+  return it->second.is_leaving = true;
+}
+
+void DeviceMemory::promise(void* pointer) {
+  std::memset(region_.state + (reinterpret_cast<std::uintptr_t>(pointer) - region_.base), kPromised,
+              size_of(pointer));
+}
+
+void DeviceMemory::keep_promise(void* pointer) {
+  std::memset(region_.state + (reinterpret_cast<std::uintptr_t>(pointer) - region_.base), kUnwritten,
+              size_of(pointer));
 }
 
 std::string DeviceMemory::check_range(const void* address, std::size_t bytes) const {
@@ -320,6 +346,23 @@ std::size_t DeviceMemory::used_bytes() const {
   return used_;
 }
 
+/// Whole pages are given back, which is faster than clearing them.
+void DeviceMemory::forget_accesses(std::size_t offset, std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  auto* const first = reinterpret_cast<char*>(region_.cells + offset / 4);
+  auto* const last = first + bytes / 4 * sizeof(Cell);
+  const auto address = reinterpret_cast<std::uintptr_t>(first);
+  char* const first_page = first + (round_up(address, kPage) - address);
+  char* const last_page = last - reinterpret_cast<std::uintptr_t>(last) % kPage;
+  if (first_page >= last_page ||
+      madvise(first_page, static_cast<std::size_t>(last_page - first_page), MADV_DONTNEED) != 0) {
+    std::memset(first, 0, static_cast<std::size_t>(last - first));
+    return;
+  }
+  std::memset(first, 0, static_cast<std::size_t>(first_page - first));
+  std::memset(last_page, 0, static_cast<std::size_t>(last - last_page));
+}
+
 void DeviceMemory::forget_accesses() {
   (void)madvise(region_.cells, kDeviceBytes / 4 * sizeof(Cell), MADV_DONTNEED);
 }
@@ -339,6 +382,7 @@ void DeviceMemory::close() {
 }
 
 bool forget_written(const void* address, std::size_t bytes) noexcept {
+  drain();  // what is on its way would write them again
   DeviceMemory& memory = DeviceMemory::instance();
   if (!memory.check_range(address, bytes).empty()) return false;
   memory.mark_unwritten(address, bytes);
@@ -346,6 +390,7 @@ bool forget_written(const void* address, std::size_t bytes) noexcept {
 }
 
 std::vector<LiveAllocation> live_allocations() {
+  drain();  // what is on its way may free some
   const DeviceMemory& memory = DeviceMemory::instance();
   std::vector<LiveAllocation> result;
   for (const Allocation& allocation : memory.live()) {

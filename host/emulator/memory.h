@@ -15,10 +15,16 @@
 namespace scantape::emulator {
 
 /// What may be done with one byte of device or shared memory.
-enum ByteState : std::uint8_t { kNoAccess = 0, kUnwritten = 1, kWritten = 2, kFreed = 3 };
+enum ByteState : std::uint8_t {
+  kNoAccess = 0,
+  kUnwritten = 1,
+  kWritten = 2,
+  kFreed = 3,
+  kPromised = 4,  // given out in the order of a stream that has not come to it
+};
 
 /// Who touched four bytes last: `owner` is the block's serial number and its warp, `tick` the block's time.
-/// One record stands for all lanes of a warp that read at one time.
+/// One record stands for all lanes of a warp that read the same bytes at one time.
 struct Access {
   std::uint32_t owner = 0;
   std::uint32_t tick = 0;
@@ -59,6 +65,7 @@ struct Allocation {
   std::size_t offset = 0;  // of the first byte, from the start of the region
   std::size_t bytes = 0;
   std::vector<std::uintptr_t> call_stack;
+  bool is_leaving = false;  // a stream is to free it
 };
 
 class DeviceMemory {
@@ -73,6 +80,13 @@ class DeviceMemory {
   void* allocate(std::size_t bytes);
   /// Empty on success, else what is wrong.
   std::string release(void* pointer);
+  /// The size of the live allocation that starts here, 0 where none does.
+  std::size_t size_of(const void* pointer) const;
+  /// Notes that a stream is to free it; false where one is already.
+  bool begin_release(void* pointer);
+  /// Between promise and keep_promise nobody may touch it.
+  void promise(void* pointer);
+  void keep_promise(void* pointer);
 
   /// Empty where [address, address + bytes) lies in one live allocation, else what is wrong with it.
   std::string check_range(const void* address, std::size_t bytes) const;
@@ -91,6 +105,7 @@ class DeviceMemory {
   std::vector<Allocation> live() const;
   std::size_t used_bytes() const;
   void forget_accesses();
+  void forget_accesses(std::size_t offset, std::size_t bytes);
 
   /// Counted: device memory is open to this process while anybody holds it open.
   void open();

@@ -1,28 +1,31 @@
-/// The functions of CUDA's runtime: errors, the device, memory, copies, streams, events.
+/// The functions of CUDA's runtime but for streams and what is built on them (stream.cpp): errors, the device,
+/// memory, copies.
 
 #include <cuda_runtime.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <set>
 #include <string>
+#include <vector>
 
 #include "error.h"
 #include "executor.h"
 #include "launch.h"
 #include "memory.h"
+#include "source_line.h"
+#include "stream.h"
 
-// What a handle points to. Streams are eager, so an event is a moment of the clock.
+/// Who called this function of the API.
+#define SCANTAPE_CALLER \
+  reinterpret_cast<std::uintptr_t>(__builtin_extract_return_addr(__builtin_return_address(0)))
+
 inline namespace scantape_emulated {
-struct CUstream_st {};
-struct CUevent_st {
-  bool timing = true;
-  bool recorded = false;
-  std::chrono::steady_clock::time_point at;
+struct CUmemPoolHandle_st {
+  std::uint64_t release_threshold = 0;
 };
 }  // namespace scantape_emulated
 
@@ -67,7 +70,25 @@ constexpr ErrorName kErrors[] = {
     {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources",
      "too many resources requested for launch"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorIllegalState, "cudaErrorIllegalState", "the object's state does not permit the operation"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureMerge, "cudaErrorStreamCaptureMerge",
+     "operation would result in a merge of separate capture sequences"},
+    {cudaErrorStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched",
+     "capture was not ended in the same stream as it began"},
+    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
+    {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
+     "dependency created on uncaptured work in another stream"},
+    {cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
+    {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
+     "operation not permitted on an event last recorded in a capturing stream"},
+    {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
+     "attempt to terminate a thread-local capture sequence from another thread"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
 
@@ -76,29 +97,6 @@ const ErrorName* find(cudaError_t code) {
     if (entry.code == code) return &entry;
   }
   return nullptr;
-}
-
-std::mutex handles_mutex;
-template <class T>
-std::set<T>& handles() {
-  static auto* const set = new std::set<T>;  // never destroyed: late destructors of users still look here
-  return *set;
-}
-template <class T>
-bool is_live(T handle) {
-  const std::lock_guard lock(handles_mutex);
-  return handles<T>().count(handle) != 0;
-}
-template <class T>
-T add_handle(T handle) {
-  const std::lock_guard lock(handles_mutex);
-  handles<T>().insert(handle);
-  return handle;
-}
-template <class T>
-bool remove_handle(T handle) {
-  const std::lock_guard lock(handles_mutex);
-  return handles<T>().erase(handle) != 0;
 }
 
 std::mutex pinned_mutex;
@@ -131,35 +129,161 @@ std::string check_side(const char* side, const void* pointer, bool wants_device,
   return problem.empty() ? "" : std::string(side) + ": " + problem;
 }
 
-cudaError_t copy_rows(void* target, std::size_t target_pitch, const void* source, std::size_t source_pitch,
-                      std::size_t width, std::size_t height, cudaMemcpyKind kind) {
-  if (width == 0 || height == 0) return cudaSuccess;
-  const bool to_device = kind == cudaMemcpyDefault
-                             ? on_device(target)
-                             : kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-  const bool from_device = kind == cudaMemcpyDefault
-                               ? on_device(source)
-                               : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+std::string text_of_place(std::uintptr_t place) {
+  return to_text(source_lines(place));
+}
+
+/// A part of memory by rows.
+struct Rows {
+  char* start = nullptr;
+  std::size_t pitch = 0, width = 0, height = 0;
+  bool on_device = false;
+
+  std::size_t extent() const { return (height - 1) * pitch + width; }
+};
+
+/// Of the bytes; tells a buffer that was changed from one that was not.
+std::uint64_t fingerprint(const Rows& rows) {
+  std::uint64_t hash = 0x9e3779b97f4a7c15u;
+  for (std::size_t row = 0; row < rows.height; ++row) {
+    const char* const start = rows.start + row * rows.pitch;
+    for (std::size_t i = 0; i < rows.width; i += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, start + i, rows.width - i < 8 ? rows.width - i : 8);
+      hash = (hash ^ word) * 0xff51afd7ed558ccdu;
+      hash ^= hash >> 32;
+    }
+  }
+  return hash;
+}
+
+void poison(const Rows& rows) {
+  for (std::size_t row = 0; row < rows.height; ++row)
+    std::memset(rows.start + row * rows.pitch, kNeverWrittenByte, rows.width);
+}
+
+std::string check_ranges(const Rows& target, const Rows& source) {
+  const std::string problem = check_side("copy: the target", target.start, target.on_device, target.extent());
+  return problem.empty() ? check_side("copy: the source", source.start, source.on_device, source.extent())
+                         : problem;
+}
+
+cudaError_t run_copy(const Moment& moment, const Rows& target, const Rows& source) {
+  // Again: what was there when the copy was given may have been freed since.
+  std::string problem = check_ranges(target, source);
+  if (!problem.empty()) return fail(cudaErrorInvalidValue, problem);
+  if (source.on_device) {
+    problem = touch(moment, source.start, source.pitch, source.width, source.height, false);
+    if (!problem.empty())
+      return fail(FaultKind::stream_order,
+                  "a copy given at " + text_of_place(moment.place) + " reads " + problem);
+  }
+  if (target.on_device) {
+    problem = touch(moment, target.start, target.pitch, target.width, target.height, true);
+    if (!problem.empty())
+      return fail(FaultKind::stream_order,
+                  "a copy given at " + text_of_place(moment.place) + " writes " + problem);
+  }
+  DeviceMemory& memory = DeviceMemory::instance();
+  const DeviceAccess access;
+  for (std::size_t row = 0; row < target.height; ++row) {
+    char* const to = target.start + row * target.pitch;
+    const char* const from = source.start + row * source.pitch;
+    const bool overlap = to < from + source.width && from < to + source.width;
+    if (overlap) return fail(cudaErrorInvalidValue, "copy: the target overlaps the source");
+    std::memcpy(to, from, source.width);
+    if (target.on_device && source.on_device) memory.copy_state(to, from, source.width);
+    if (target.on_device && !source.on_device) memory.mark_written(to, source.width);
+  }
+  return cudaSuccess;
+}
+
+/// A copy whose host side is somebody's to change between giving and running: that is what is looked for.
+void watch_host(Operation& operation, const Rows& target, const Rows& source) {
+  const auto before = std::make_shared<std::uint64_t>(0);
+  const bool to_host = !target.on_device;
+  const Rows& watched = to_host ? target : source;
+  operation.host = watched.start;
+  operation.host_bytes = watched.extent();
+  operation.prepare = [=] {
+    if (to_host) poison(watched);
+    *before = fingerprint(watched);
+    return cudaSuccess;
+  };
+  operation.run = [=](const Moment& moment) {
+    if (fingerprint(watched) != *before) {
+      return fail(FaultKind::host_buffer,
+                  "the host changed the " + std::string(to_host ? "target" : "source") + " of a copy of " +
+                      std::to_string(watched.width * watched.height) + " bytes " + (to_host ? "from" : "to") +
+                      " the device before the copy ran; it was given at " + text_of_place(moment.place) +
+                      ", and nobody waited for it");
+    }
+    return run_copy(moment, target, source);
+  };
+}
+
+cudaError_t give_copy(Rows target, Rows source, cudaMemcpyKind kind, cudaStream_t stream, bool watched,
+                      std::uintptr_t place) {
+  note_device();
+  if (target.width == 0 || target.height == 0) return cudaSuccess;
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) {
     return fail(cudaErrorInvalidMemcpyDirection, "copy: unknown direction " + std::to_string(kind));
   }
-  std::string problem =
-      check_side("copy: the target", target, to_device, (height - 1) * target_pitch + width);
-  if (problem.empty()) {
-    problem = check_side("copy: the source", source, from_device, (height - 1) * source_pitch + width);
-  }
+  target.on_device = kind == cudaMemcpyDefault
+                         ? on_device(target.start)
+                         : kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  source.on_device = kind == cudaMemcpyDefault
+                         ? on_device(source.start)
+                         : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  const std::string problem = check_ranges(target, source);
   if (!problem.empty()) return fail(cudaErrorInvalidValue, problem);
-  const DeviceAccess access;
-  for (std::size_t row = 0; row < height; ++row) {
-    auto* const to = static_cast<char*>(target) + row * target_pitch;
-    const auto* const from = static_cast<const char*>(source) + row * source_pitch;
-    const bool overlap = to < from + width && from < to + width;
-    if (overlap) return fail(cudaErrorInvalidValue, "copy: the target overlaps the source");
-    std::memcpy(to, from, width);
-    if (to_device && from_device) DeviceMemory::instance().copy_state(to, from, width);
-    if (to_device && !from_device) DeviceMemory::instance().mark_written(to, width);
-  }
-  return cudaSuccess;
+  Operation operation;
+  operation.place = place;
+  operation.run = [=](const Moment& moment) { return run_copy(moment, target, source); };
+  if (watched && !(target.on_device && source.on_device)) watch_host(operation, target, source);
+  return enqueue(stream, std::move(operation));
+}
+
+char* bytes_of(const void* pointer) {
+  return static_cast<char*>(const_cast<void*>(pointer));
+}
+
+cudaError_t give_fill(const Rows& target, int value, cudaStream_t stream, std::uintptr_t place) {
+  note_device();
+  if (target.width == 0 || target.height == 0) return cudaSuccess;
+  const std::string problem = check_side("memset: the target", target.start, true, target.extent());
+  if (!problem.empty()) return fail(cudaErrorInvalidValue, problem);
+  Operation operation;
+  operation.place = place;
+  operation.run = [=](const Moment& moment) {
+    std::string late = check_side("memset: the target", target.start, true, target.extent());
+    if (!late.empty()) return fail(cudaErrorInvalidValue, late);
+    late = touch(moment, target.start, target.pitch, target.width, target.height, true);
+    if (!late.empty())
+      return fail(FaultKind::stream_order,
+                  "a memset given at " + text_of_place(moment.place) + " writes " + late);
+    const DeviceAccess access;
+    for (std::size_t row = 0; row < target.height; ++row) {
+      std::memset(target.start + row * target.pitch, value, target.width);
+      DeviceMemory::instance().mark_written(target.start + row * target.pitch, target.width);
+    }
+    return cudaSuccess;
+  };
+  return enqueue(stream, std::move(operation));
+}
+
+// Freed memory that waits for its stream: beyond this the host waits, as it would for a pool that is used up.
+constexpr std::size_t kLeavingLimit = std::size_t{64} << 20;
+std::size_t leaving_bytes = 0;  // guarded by device_mutex
+
+cudaError_t release(const Moment& moment, void* pointer, std::size_t bytes) {
+  leaving_bytes -= bytes;
+  const std::string unordered = touch(moment, pointer, bytes, bytes, 1, true);
+  const std::string problem = DeviceMemory::instance().release(pointer);
+  if (!unordered.empty())
+    return fail(FaultKind::stream_order,
+                "cudaFreeAsync at " + text_of_place(moment.place) + " frees " + unordered);
+  return problem.empty() ? cudaSuccess : fail(cudaErrorInvalidValue, "cudaFreeAsync: " + problem);
 }
 
 cudaError_t check_device(int device) {
@@ -177,8 +301,9 @@ cudaError_t fail(cudaError_t error, const std::string& text) {
   return error;
 }
 
-bool is_stream(cudaStream_t stream) {
-  return stream == nullptr || is_live(stream);
+cudaError_t check_guards() {
+  const std::string damage = DeviceMemory::instance().check_guards();
+  return damage.empty() ? cudaSuccess : fail(cudaErrorIllegalAddress, damage);
 }
 
 void note_device() {
@@ -319,44 +444,131 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  const std::string damage = DeviceMemory::instance().check_guards();
-  if (!damage.empty()) return fail(cudaErrorIllegalAddress, damage);
-  return cudaSuccess;
+  if (const cudaError_t error = wait_for_device(); error != cudaSuccess) return error;
+  return check_guards();
 }
 
+namespace {
+
+void* allocate(std::size_t bytes) {
+  void* const result = DeviceMemory::instance().allocate(bytes);
+  if (result != nullptr) return result;
+  drain();  // what is on its way may free enough
+  return DeviceMemory::instance().allocate(bytes);
+}
+
+cudaError_t no_room(const char* what, std::size_t bytes) {
+  return fail(cudaErrorMemoryAllocation, std::string(what) + ": no room for " + std::to_string(bytes) +
+                                             " bytes besides the " +
+                                             std::to_string(DeviceMemory::instance().used_bytes()) +
+                                             " in use of " + std::to_string(kDeviceBytes));
+}
+
+}  // namespace
+
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
+  const std::lock_guard lock(device_mutex());
   if (pointer == nullptr) return fail(cudaErrorInvalidValue, "cudaMalloc: the pointer's place is null");
+  if (const cudaError_t error = refuse_in_capture("cudaMalloc"); error != cudaSuccess) return error;
   *pointer = nullptr;
   if (bytes == 0) return cudaSuccess;
-  void* const result = DeviceMemory::instance().allocate(bytes);
-  if (result == nullptr) {
-    return fail(cudaErrorMemoryAllocation, "cudaMalloc: no room for " + std::to_string(bytes) +
-                                               " bytes besides the " +
-                                               std::to_string(DeviceMemory::instance().used_bytes()) +
-                                               " in use of " + std::to_string(kDeviceBytes));
+  *pointer = allocate(bytes);
+  return *pointer == nullptr ? no_room("cudaMalloc", bytes) : cudaSuccess;
+}
+
+cudaError_t cudaFree(void* pointer) {
+  const std::lock_guard lock(device_mutex());
+  if (pointer == nullptr) return cudaSuccess;
+  if (const cudaError_t error = refuse_in_capture("cudaFree"); error != cudaSuccess) return error;
+  const cudaError_t waited = wait_for_device();
+  const std::string earlier = waited == cudaSuccess ? "" : cudaGetErrorString(waited);
+  const std::string problem = DeviceMemory::instance().release(pointer);
+  if (!problem.empty()) return fail(cudaErrorInvalidValue, "cudaFree: " + problem);
+  return waited == cudaSuccess ? cudaSuccess : fail(waited, earlier);
+}
+
+cudaError_t cudaMallocAsync(void** pointer, std::size_t bytes, cudaStream_t stream) {
+  const std::lock_guard lock(device_mutex());
+  note_device();
+  if (pointer == nullptr) return fail(cudaErrorInvalidValue, "cudaMallocAsync: the pointer's place is null");
+  *pointer = nullptr;
+  if (!is_stream(stream)) return fail(cudaErrorInvalidResourceHandle, "cudaMallocAsync: not a live stream");
+  if (const cudaError_t error = refuse_captured(stream, "cudaMallocAsync"); error != cudaSuccess)
+    return error;
+  if (bytes == 0) return cudaSuccess;
+  void* const result = allocate(bytes);
+  if (result == nullptr) return no_room("cudaMallocAsync", bytes);
+  if (several_streams()) {
+    DeviceMemory::instance().promise(result);
+    Operation operation;
+    operation.in_any_case = true;
+    operation.place = SCANTAPE_CALLER;
+    operation.run = [=](const Moment& moment) {
+      DeviceMemory::instance().keep_promise(result);
+      (void)touch(moment, result, bytes, bytes, 1, true);
+      return cudaSuccess;
+    };
+    if (const cudaError_t error = enqueue(stream, std::move(operation)); error != cudaSuccess) {
+      (void)DeviceMemory::instance().release(result);
+      return error;
+    }
   }
   *pointer = result;
   return cudaSuccess;
 }
 
-cudaError_t cudaFree(void* pointer) {
-  if (pointer == nullptr) return cudaSuccess;
-  const std::string problem = DeviceMemory::instance().release(pointer);
-  return problem.empty() ? cudaSuccess : fail(cudaErrorInvalidValue, "cudaFree: " + problem);
-}
-
-cudaError_t cudaMallocAsync(void** pointer, std::size_t bytes, cudaStream_t stream) {
-  return enqueue(stream, [&] { return cudaMalloc(pointer, bytes); });
-}
-
 cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
-  return enqueue(stream, [&] { return cudaFree(pointer); });
+  const std::lock_guard lock(device_mutex());
+  if (!is_stream(stream)) return fail(cudaErrorInvalidResourceHandle, "cudaFreeAsync: not a live stream");
+  if (pointer == nullptr) return cudaSuccess;
+  if (const cudaError_t error = refuse_captured(stream, "cudaFreeAsync"); error != cudaSuccess) return error;
+  DeviceMemory& memory = DeviceMemory::instance();
+  const std::size_t bytes = memory.contains(pointer) ? memory.size_of(pointer) : 0;
+  if (bytes == 0 || !memory.begin_release(pointer)) {
+    return fail(cudaErrorInvalidValue,
+                "cudaFreeAsync: " +
+                    std::string(bytes == 0 ? "not the start of a live allocation: " : "freed twice: ") +
+                    memory.describe(reinterpret_cast<std::uintptr_t>(pointer)));
+  }
+  leaving_bytes += bytes;
+  Operation operation;
+  operation.in_any_case = true;
+  operation.place = SCANTAPE_CALLER;
+  operation.run = [=](const Moment& moment) { return release(moment, pointer, bytes); };
+  const cudaError_t error = enqueue(stream, std::move(operation));
+  if (error != cudaSuccess || leaving_bytes < kLeavingLimit) return error;
+  return run_stream(stream);
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  static CUmemPoolHandle_st instance;
+  if (pool == nullptr) return fail(cudaErrorInvalidValue, "cudaDeviceGetDefaultMemPool: the place is null");
+  if (const cudaError_t error = check_device(device); error != cudaSuccess) return error;
+  *pool = &instance;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  if (pool == nullptr || value == nullptr || attribute != cudaMemPoolAttrReleaseThreshold)
+    return fail(cudaErrorInvalidValue, "cudaMemPoolSetAttribute: only the release threshold is emulated");
+  const std::lock_guard lock(device_mutex());
+  std::memcpy(&pool->release_threshold, value, sizeof(pool->release_threshold));
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  if (pool == nullptr || value == nullptr || attribute != cudaMemPoolAttrReleaseThreshold)
+    return fail(cudaErrorInvalidValue, "cudaMemPoolGetAttribute: only the release threshold is emulated");
+  const std::lock_guard lock(device_mutex());
+  std::memcpy(value, &pool->release_threshold, sizeof(pool->release_threshold));
+  return cudaSuccess;
 }
 
 cudaError_t cudaMallocHost(void** pointer, std::size_t bytes, unsigned int flags) {
   if (pointer == nullptr || flags != cudaHostAllocDefault) {
     return fail(cudaErrorInvalidValue, "cudaMallocHost: the pointer's place is null, or there are flags");
   }
+  if (const cudaError_t error = refuse_in_capture("cudaMallocHost"); error != cudaSuccess) return error;
   *pointer = nullptr;
   if (bytes == 0) return cudaSuccess;
   if (bytes > PTRDIFF_MAX - 256) return fail(cudaErrorMemoryAllocation, "cudaMallocHost: no room");
@@ -370,6 +582,8 @@ cudaError_t cudaMallocHost(void** pointer, std::size_t bytes, unsigned int flags
 
 cudaError_t cudaFreeHost(void* pointer) {
   if (pointer == nullptr) return cudaSuccess;
+  if (const cudaError_t error = refuse_in_capture("cudaFreeHost"); error != cudaSuccess) return error;
+  if (const cudaError_t error = wait_for_device(); error != cudaSuccess) return error;
   {
     const std::lock_guard lock(pinned_mutex);
     if (pinned().erase(reinterpret_cast<std::uintptr_t>(pointer)) == 0) {
@@ -403,11 +617,17 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 
 cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-  return enqueue(stream, [&] { return copy_rows(target, bytes, source, bytes, bytes, 1, kind); });
+  return give_copy({bytes_of(target), bytes, bytes, 1}, {bytes_of(source), bytes, bytes, 1}, kind, stream,
+                   true, SCANTAPE_CALLER);
 }
 
 cudaError_t cudaMemcpy(void* target, const void* source, std::size_t bytes, cudaMemcpyKind kind) {
-  return cudaMemcpyAsync(target, source, bytes, kind, nullptr);
+  const std::lock_guard lock(device_mutex());
+  if (const cudaError_t error = refuse_in_capture("cudaMemcpy"); error != cudaSuccess) return error;
+  const cudaError_t error =
+      give_copy({bytes_of(target), bytes, bytes, 1}, {bytes_of(source), bytes, bytes, 1}, kind, nullptr,
+                false, SCANTAPE_CALLER);
+  return error == cudaSuccess ? wait_for_stream(nullptr) : error;
 }
 
 cudaError_t cudaMemcpy2DAsync(void* target, std::size_t target_pitch, const void* source,
@@ -419,111 +639,25 @@ cudaError_t cudaMemcpy2DAsync(void* target, std::size_t target_pitch, const void
                                                 std::to_string(target_pitch) + " or " +
                                                 std::to_string(source_pitch));
   }
-  return enqueue(stream,
-                 [&] { return copy_rows(target, target_pitch, source, source_pitch, width, height, kind); });
+  return give_copy({bytes_of(target), target_pitch, width, height},
+                   {bytes_of(source), source_pitch, width, height}, kind, stream, true, SCANTAPE_CALLER);
 }
 
 cudaError_t cudaMemsetAsync(void* target, int value, std::size_t bytes, cudaStream_t stream) {
-  return enqueue(stream, [&] {
-    if (bytes == 0) return cudaSuccess;
-    const std::string problem = check_side("memset: the target", target, true, bytes);
-    if (!problem.empty()) return fail(cudaErrorInvalidValue, problem);
-    const DeviceAccess access;
-    std::memset(target, value, bytes);
-    DeviceMemory::instance().mark_written(target, bytes);
-    return cudaSuccess;
-  });
+  return give_fill({bytes_of(target), bytes, bytes, 1}, value, stream, SCANTAPE_CALLER);
 }
 
 cudaError_t cudaMemset(void* target, int value, std::size_t bytes) {
-  return cudaMemsetAsync(target, value, bytes, nullptr);
+  return give_fill({bytes_of(target), bytes, bytes, 1}, value, nullptr, SCANTAPE_CALLER);
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
-  if (stream == nullptr || flags > cudaStreamNonBlocking) {
-    return fail(cudaErrorInvalidValue,
-                "cudaStreamCreate: the stream's place is null, or the flags are unknown");
+cudaError_t cudaMemset2DAsync(void* target, std::size_t pitch, int value, std::size_t width,
+                              std::size_t height, cudaStream_t stream) {
+  if (width > pitch) {
+    return fail(cudaErrorInvalidPitchValue, "cudaMemset2DAsync: a row of " + std::to_string(width) +
+                                                " bytes is wider than the pitch of " + std::to_string(pitch));
   }
-  *stream = add_handle(new CUstream_st);
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
-}
-
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  if (!remove_handle(stream))
-    return fail(cudaErrorInvalidResourceHandle, "cudaStreamDestroy: not a live stream");
-  delete stream;
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return enqueue(stream, [] { return cudaDeviceSynchronize(); });
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return enqueue(stream, [] { return cudaSuccess; });
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
-  if (flags != 0) return fail(cudaErrorInvalidValue, "cudaStreamWaitEvent: flags are not emulated");
-  if (!is_live(event)) return fail(cudaErrorInvalidResourceHandle, "cudaStreamWaitEvent: not a live event");
-  return enqueue(stream, [] { return cudaSuccess; });
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
-  if (event == nullptr || (flags & ~(cudaEventBlockingSync | cudaEventDisableTiming)) != 0) {
-    return fail(cudaErrorInvalidValue,
-                "cudaEventCreate: the event's place is null, or the flags are unknown");
-  }
-  auto* const made = new CUevent_st;
-  made->timing = (flags & cudaEventDisableTiming) == 0;
-  *event = add_handle(made);
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  return cudaEventCreateWithFlags(event, cudaEventDefault);
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  if (!remove_handle(event))
-    return fail(cudaErrorInvalidResourceHandle, "cudaEventDestroy: not a live event");
-  delete event;
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (!is_live(event)) return fail(cudaErrorInvalidResourceHandle, "cudaEventRecord: not a live event");
-  return enqueue(stream, [&] {
-    event->at = std::chrono::steady_clock::now();
-    event->recorded = true;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (!is_live(event)) return fail(cudaErrorInvalidResourceHandle, "cudaEventQuery: not a live event");
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return cudaEventQuery(event);
-}
-
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  if (milliseconds == nullptr)
-    return fail(cudaErrorInvalidValue, "cudaEventElapsedTime: milliseconds is null");
-  for (const cudaEvent_t event : {start, end}) {
-    if (!is_live(event) || !event->timing || !event->recorded) {
-      return fail(cudaErrorInvalidResourceHandle,
-                  "cudaEventElapsedTime: an event was not recorded, or without timing");
-    }
-  }
-  *milliseconds = std::chrono::duration<float, std::milli>(end->at - start->at).count();
-  return cudaSuccess;
+  return give_fill({bytes_of(target), pitch, width, height}, value, stream, SCANTAPE_CALLER);
 }
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
@@ -547,7 +681,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ke
     return fail(cudaErrorInvalidValue, "cudaFuncGetAttributes: attributes or kernel is null");
   }
   cudaFuncAttributes result{};
-  result.maxThreadsPerBlock = kMaxThreads;
+  result.maxThreadsPerBlock = launch_bound(kernel);
   result.ptxVersion = result.binaryVersion = 80;
   const std::size_t opted_in = opted_in_shared(kernel);
   result.maxDynamicSharedSizeBytes = static_cast<int>(opted_in > 0 ? opted_in : kStaticSharedBytes);

@@ -13,14 +13,12 @@
 /// the source fixes: never in one that depends on the number of threads.
 namespace scantape::reference {
 
-/// Calls `body` with a value of the C++ type that stands for `dtype`.
+/// Calls `body` with a value of the C++ type that stands for `dtype`, f32 or f64. Tensors of 16 bits have been converted
+/// before they come here (in_f32.h), or refused.
 template <class Body>
 void dispatch(DType dtype, const Body& body) {
-  if (dtype == DType::f32) {
-    body(float{});
-  } else {
-    body(double{});
-  }
+  if (dtype == DType::f32) body(float{});
+  if (dtype == DType::f64) body(double{});
 }
 
 /// `body` allocates scratch: the one thing that can go wrong here.
@@ -73,23 +71,33 @@ class Target {
       : rows_(gradient.wanted() ? RowsOf<T>(gradient.view) : RowsOf<T>()),
         accumulate_(gradient.mode == WriteMode::accumulate) {}
   explicit operator bool() const noexcept { return static_cast<bool>(rows_); }
-  /// Writes value(i), or adds it, for i in 0..count-1.
+  bool accumulates() const noexcept { return accumulate_; }
+  T* row(std::int64_t index) const noexcept { return rows_[index]; }
+  /// Writes value(i), or adds it, for i in begin..end-1.
   template <class Value>
-  void write(std::int64_t row, std::int64_t count, const Value& value) const noexcept {
+  void write(std::int64_t row, std::int64_t begin, std::int64_t end, const Value& value) const noexcept {
     T* target = rows_[row];
     if (target == nullptr) return;
     if (accumulate_) {
 #pragma omp simd
-      for (std::int64_t i = 0; i < count; ++i) target[i] += value(i);
+      for (std::int64_t i = begin; i < end; ++i) target[i] += value(i);
     } else {
 #pragma omp simd
-      for (std::int64_t i = 0; i < count; ++i) target[i] = value(i);
+      for (std::int64_t i = begin; i < end; ++i) target[i] = value(i);
     }
+  }
+  template <class Value>
+  void write(std::int64_t row, std::int64_t count, const Value& value) const noexcept {
+    write(row, 0, count, value);
+  }
+  /// The same for one element.
+  void write_at(std::int64_t row, std::int64_t i, T value) const noexcept {
+    T* target = rows_[row];
+    if (target != nullptr) target[i] = accumulate_ ? target[i] + value : value;
   }
   /// The same for element i of the first row.
   void write_one(std::int64_t i, T value) const noexcept {
-    T* target = rows_[0];
-    if (target != nullptr) target[i] = accumulate_ ? target[i] + value : value;
+    write_at(0, i, value);
   }
 
  private:

@@ -1,63 +1,11 @@
 #include "scantape/discretize.h"
 
-#include "common.h"
+#include "discretize.h"
+#include "discretize_dense.h"
 
 namespace scantape::reference {
 
 namespace {
-
-// (exp(z) - 1) / z without its cancellation.
-template <class T>
-T phi1(T z) noexcept {
-  return std::abs(z) < T(0x1p-30) ? 1 + z / 2 : std::expm1(z) / z;
-}
-
-// phi1'(z) = sum over k of (k+1)/(k+2)! z^k. The closed form divides a difference of close numbers by z where
-// |z| is small; the series is used up to |z| = 1, with as many terms as the type can hold there.
-template <class T>
-T phi1_derivative(T z) noexcept {
-  if (!(std::abs(z) < 1)) return (std::exp(z) - phi1(z)) / z;
-  constexpr int kLast = sizeof(T) == 4 ? 10 : 17;
-  double coefficients[kLast + 1];
-  double factorial = 1;
-  for (int k = 0; k <= kLast; ++k) {
-    factorial *= k + 2;
-    coefficients[k] = (k + 1) / factorial;
-  }
-  T value = 0;
-  for (int k = kLast; k >= 0; --k) value = value * z + static_cast<T>(coefficients[k]);
-  return value;
-}
-
-/// One state: A_bar = 1 + f, B_bar = s B, and the derivatives of f and s.
-template <class T>
-struct Step {
-  T a, f, s;
-  T a_A, a_dt, s_A, s_dt;
-};
-
-template <class T>
-Step<T> step(DiscretizeMethod method, T dt, T A) noexcept {
-  const T z = dt * A;
-  switch (method) {
-    case DiscretizeMethod::zoh: {
-      const T e = std::exp(z);
-      return {e, std::expm1(z), dt * phi1(z), dt * e, A * e, dt * (dt * phi1_derivative(z)), e};
-    }
-    case DiscretizeMethod::exp_euler: {
-      const T e = std::exp(z);
-      return {e, std::expm1(z), dt, dt * e, A * e, 0, 1};
-    }
-    case DiscretizeMethod::bilinear: {
-      const T r = 1 / (1 - z / 2);
-      // (1 + z/2) r, not 2 r - 1, which cancels where z is near -2.
-      return {r * (1 + z / 2), z * r, dt * r, dt * r * r, A * r * r, (dt * r) * (dt * r) / 2, r * r};
-    }
-    case DiscretizeMethod::euler:
-      break;
-  }
-  return {1 + z, z, dt, dt, A, 0, 1};
-}
 
 template <class T>
 void forward(const DiscretizeForward& args) noexcept {
@@ -68,7 +16,7 @@ void forward(const DiscretizeForward& args) noexcept {
   const RowsOf<T> B_bar(args.B_bar);
 #pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
   for (std::int64_t n = 0; n < rows.count; ++n) {
-    const Step<T> at = step(args.method, dt[n], A[n]);
+    const DiscreteStep<T> at = discrete_step(args.method, dt[n], A[n]);
     args.A_bar.as<T>()[n] = at.a;
     if (args.F.present) args.F.as<T>()[n] = at.f;
     const T* from = B[n];
@@ -86,7 +34,8 @@ void backward(const DiscretizeBackward& args) noexcept {
   const Target<T> d_dt(args.d_dt), d_A(args.d_A), d_B(args.d_B);
 #pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
   for (std::int64_t n = 0; n < rows.count; ++n) {
-    const Step<T> at = step(args.method, dt[n], A[n]);
+    const T s = discrete_step(args.method, dt[n], A[n]).s;
+    const DiscreteSlopes<T> at = discrete_slopes(args.method, dt[n], A[n]);
     // A cotangent that is absent is left out, not multiplied by 0: a derivative may be infinite.
     T d_A_n = 0, d_dt_n = 0;
     if (args.d_A_bar.present || args.d_F.present) {
@@ -103,20 +52,90 @@ void backward(const DiscretizeBackward& args) noexcept {
     }
     d_A.write_one(n, d_A_n);
     d_dt.write_one(n, d_dt_n);
-    d_B.write(n, rows.length, [&](std::int64_t e) { return d_B_bar ? at.s * d_B_bar[n][e] : T(0); });
+    d_B.write(n, rows.length, [&](std::int64_t e) { return d_B_bar ? s * d_B_bar[n][e] : T(0); });
   }
+}
+
+/// A[H] over every dt[B, L, H].
+template <class T>
+void per_head_forward(const DiscretizeForward& args) noexcept {
+  const Rows rows = rows_of(args.dt);
+  const RowsOf<const T> dt(args.dt);
+  const T* A = args.A.as<T>();
+  const RowsOf<T> A_bar(args.A_bar), F(args.F), s(args.s);
+#pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
+  for (std::int64_t row = 0; row < rows.count; ++row) {
+    for (std::int64_t head = 0; head < rows.length; ++head) {
+      const DiscreteStep<T> at = discrete_step(args.method, dt[row][head], A[head]);
+      A_bar[row][head] = at.a;
+      s[row][head] = at.s;
+      if (F) F[row][head] = at.f;
+    }
+  }
+}
+
+template <class T>
+void per_head_backward(const DiscretizeBackward& args) {
+  const Rows rows = rows_of(args.dt);
+  const RowsOf<const T> dt(args.dt), d_A_bar(args.d_A_bar), d_F(args.d_F), d_s(args.d_s);
+  const T* A = args.A.as<T>();
+  const Target<T> d_dt(args.d_dt), d_A(args.d_A);
+  std::vector<double> sums(static_cast<std::size_t>(rows.length));
+  // Threads share out the heads: each d_dt is written once, each d_A summed from the first row to the last.
+  sum_rows(rows.count, rows.length, sums.data(),
+           [&](std::int64_t row, std::int64_t begin, std::int64_t end, double* sum) {
+             for (std::int64_t head = begin; head < end; ++head) {
+               const DiscreteSlopes<T> at = discrete_slopes(args.method, dt[row][head], A[head]);
+               T by_A = 0, by_dt = 0;  // what is absent is left out, not multiplied by 0
+               if (d_A_bar || d_F) {
+                 const T g = (d_A_bar ? d_A_bar[row][head] : T(0)) + (d_F ? d_F[row][head] : T(0));
+                 by_A += g * at.a_A;
+                 by_dt += g * at.a_dt;
+               }
+               if (d_s) {
+                 by_A += d_s[row][head] * at.s_A;
+                 by_dt += d_s[row][head] * at.s_dt;
+               }
+               sum[head] += by_A;
+               d_dt.write_at(row, head, by_dt);
+             }
+           });
+  d_A.write(0, rows.length,
+            [&](std::int64_t head) { return static_cast<T>(sums[static_cast<std::size_t>(head)]); });
 }
 
 }  // namespace
 
 Status discretize_forward(const DiscretizeForward& args) noexcept {
-  dispatch(args.A.dtype, [&](auto zero) { forward<decltype(zero)>(args); });
-  return {};
+  return run("discretize", [&] {
+    dispatch(args.A.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      switch (form_of(args)) {
+        case DiscretizeForm::diagonal:
+          return forward<T>(args);
+        case DiscretizeForm::per_head:
+          return per_head_forward<T>(args);
+        case DiscretizeForm::dense:
+          return dense_forward<T>(args);
+      }
+    });
+  });
 }
 
 Status discretize_backward(const DiscretizeBackward& args) noexcept {
-  dispatch(args.A.dtype, [&](auto zero) { backward<decltype(zero)>(args); });
-  return {};
+  return run("discretize_backward", [&] {
+    dispatch(args.A.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      switch (form_of(args)) {
+        case DiscretizeForm::diagonal:
+          return backward<T>(args);
+        case DiscretizeForm::per_head:
+          return per_head_backward<T>(args);
+        case DiscretizeForm::dense:
+          return dense_backward<T>(args);
+      }
+    });
+  });
 }
 
 }  // namespace scantape::reference

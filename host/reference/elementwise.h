@@ -27,9 +27,10 @@ void elementwise_backward(const Args& args, const Derivative& derivative) noexce
     const Rows rows = rows_of(args.x);
     const RowsOf<const T> x(args.x), d_y(args.d_y);
     const Target<T> d_x(args.d_x);
+    const Derivative& slope = derivative;  // clang 14 loses the name itself in a lambda in a parallel loop
 #pragma omp parallel for schedule(static) if (worth_threads(rows.count * rows.length))
     for (std::int64_t row = 0; row < rows.count; ++row) {
-      d_x.write(row, rows.length, [&](std::int64_t i) { return d_y[row][i] * derivative(x[row][i]); });
+      d_x.write(row, rows.length, [&](std::int64_t i) { return d_y[row][i] * slope(x[row][i]); });
     }
   });
 }

@@ -1,6 +1,7 @@
 #include "scantape/projection.h"
 
 #include "common.h"
+#include "in_f32.h"
 
 namespace scantape::reference {
 
@@ -61,11 +62,13 @@ void backward(const ProjectionBackward& args) {
 }  // namespace
 
 Status projection_forward(const ProjectionForward& args) noexcept {
+  if (is_16_bit(args.x.dtype)) return in_f32("projection", args, projection_forward);
   dispatch(args.x.dtype, [&](auto zero) { forward<decltype(zero)>(args); });
   return {};
 }
 
 Status projection_backward(const ProjectionBackward& args) noexcept {
+  if (is_16_bit(args.x.dtype)) return in_f32("projection_backward", args, projection_backward);
   return run("projection_backward",
              [&] { dispatch(args.x.dtype, [&](auto zero) { backward<decltype(zero)>(args); }); });
 }

@@ -1,6 +1,7 @@
 #include "scantape/softplus.h"
 
 #include "elementwise.h"
+#include "in_f32.h"
 
 namespace scantape::reference {
 
@@ -20,11 +21,13 @@ T softplus_derivative(T x) noexcept {
 }  // namespace
 
 Status softplus_forward(const SoftplusForward& args) noexcept {
+  if (is_16_bit(args.x.dtype)) return in_f32("softplus", args, softplus_forward);
   elementwise_forward(args, [](auto x) { return softplus(x); });
   return {};
 }
 
 Status softplus_backward(const SoftplusBackward& args) noexcept {
+  if (is_16_bit(args.x.dtype)) return in_f32("softplus_backward", args, softplus_backward);
   elementwise_backward(args, [](auto x) { return softplus_derivative(x); });
   return {};
 }

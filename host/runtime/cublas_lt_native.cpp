@@ -1,9 +1,9 @@
 // cuBLASLt, loaded when the first matrix product on a GPU asks for it. Linked in the ordinary way it takes 210 MB
 // and a tenth of a second of every process, also of those that never meet a GPU: its tables are relocated as it is
-// loaded. Each function below has the name and the type of the library's own, so that callers are written as for the
-// library itself.
+// loaded. Each function below has the type of the library's own and, by cublas_lt.h, a name of ours.
 
-#include <cublasLt.h>
+#include "runtime/cublas_lt.h"
+
 #include <dlfcn.h>
 
 #include <string>

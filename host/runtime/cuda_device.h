@@ -30,4 +30,16 @@ Status cuda_copy(Device to, void* destination, Device from, const void* source, 
 Status cuda_zero(int index, void* data, std::int64_t bytes, Stream stream) noexcept;
 Status cuda_synchronize(int index, Stream stream) noexcept;
 
+/// CUDA's handles of a graph, in the making and made.
+struct CudaGraph {
+  Stream stream;               // on which it is captured
+  void* executable = nullptr;  // null until it is captured
+  std::int64_t nodes = 0;
+};
+Status cuda_begin_capture(int index, CudaGraph& graph) noexcept;
+/// Ends a capture that went wrong, too; that is an error then.
+Status cuda_end_capture(int index, CudaGraph& graph) noexcept;
+Status cuda_launch_graph(int index, const CudaGraph& graph, Stream stream) noexcept;
+void cuda_destroy_graph(int index, CudaGraph& graph) noexcept;
+
 }  // namespace scantape::runtime

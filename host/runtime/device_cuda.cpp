@@ -1,7 +1,10 @@
 #include <cuda_runtime.h>
 
+#include <atomic>
+#include <cstdint>
 #include <string>
 
+#include "common/write_bytes.h"
 #include "runtime/cuda_device.h"
 #include "scantape/error.h"
 
@@ -25,6 +28,21 @@ Status check(const char* what, cudaError_t error) noexcept {
 
 cudaStream_t native(Stream stream) noexcept {
   return static_cast<cudaStream_t>(stream.handle);
+}
+
+/// Once for each device: memory that was freed stays in the pool. By default each synchronisation would give it back to
+/// the system, and the next step would ask for it again.
+Status keep_freed_memory(int index) noexcept {
+  static std::atomic<std::uint64_t> kept{0};
+  const std::uint64_t bit = std::uint64_t{1} << (index % 64);
+  if ((kept.load(std::memory_order_relaxed) & bit) != 0) return {};
+  cudaMemPool_t pool = nullptr;
+  SCANTAPE_TRY(check("cudaDeviceGetDefaultMemPool", cudaDeviceGetDefaultMemPool(&pool, index)));
+  std::uint64_t threshold = UINT64_MAX;
+  SCANTAPE_TRY(check("cudaMemPoolSetAttribute",
+                     cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold)));
+  if (index < 64) kept.fetch_or(bit, std::memory_order_relaxed);
+  return {};
 }
 
 }  // namespace
@@ -65,6 +83,7 @@ std::vector<DeviceInfo> cuda_devices() {
 Status cuda_allocate(int index, std::int64_t bytes, void** data) noexcept {
   const CurrentDevice current(index);
   SCANTAPE_TRY(current.status());
+  SCANTAPE_TRY(keep_freed_memory(index));
   const cudaError_t error = cudaMallocAsync(data, static_cast<std::size_t>(bytes), nullptr);
   if (error == cudaSuccess) return {};
   try {
@@ -84,6 +103,9 @@ Status cuda_copy(Device to, void* destination, Device from, const void* source, 
                  Stream stream) noexcept {
   const CurrentDevice current(to.is_cpu() ? from.index : to.index);
   SCANTAPE_TRY(current.status());
+  // A few bytes go along with a launch: nobody waits, and the caller's memory is free at once.
+  if (from.is_cpu() && bytes <= cuda::kWriteBytesLimit)
+    return cuda::write_bytes(destination, source, bytes, stream);
   const bool host_involved = to.is_cpu() || from.is_cpu();
   const cudaMemcpyKind kind = !host_involved ? cudaMemcpyDeviceToDevice
                               : to.is_cpu()  ? cudaMemcpyDeviceToHost
@@ -104,6 +126,46 @@ Status cuda_synchronize(int index, Stream stream) noexcept {
   const CurrentDevice current(index);
   SCANTAPE_TRY(current.status());
   return check("work on the device", cudaStreamSynchronize(native(stream)));
+}
+
+Status cuda_begin_capture(int index, CudaGraph& graph) noexcept {
+  const CurrentDevice current(index);
+  SCANTAPE_TRY(current.status());
+  cudaStream_t stream = nullptr;
+  // Not ordered with the default stream, which therefore can be used meanwhile.
+  SCANTAPE_TRY(check("making a stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
+  graph.stream.handle = stream;
+  return check("beginning a capture", cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+}
+
+Status cuda_end_capture(int index, CudaGraph& graph) noexcept {
+  const CurrentDevice current(index);
+  SCANTAPE_TRY(current.status());
+  cudaGraph_t captured = nullptr;
+  SCANTAPE_TRY(check("a capture", cudaStreamEndCapture(native(graph.stream), &captured)));
+  std::size_t nodes = 0;
+  cudaGraphExec_t executable = nullptr;
+  Status status = check("counting the nodes of a graph", cudaGraphGetNodes(captured, nullptr, &nodes));
+  if (status.ok()) status = check("cudaGraphInstantiate", cudaGraphInstantiate(&executable, captured, 0));
+  (void)cudaGraphDestroy(captured);
+  graph.executable = executable;
+  graph.nodes = static_cast<std::int64_t>(nodes);
+  return status;
+}
+
+Status cuda_launch_graph(int index, const CudaGraph& graph, Stream stream) noexcept {
+  const CurrentDevice current(index);
+  SCANTAPE_TRY(current.status());
+  return check("cudaGraphLaunch",
+               cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.executable), native(stream)));
+}
+
+void cuda_destroy_graph(int index, CudaGraph& graph) noexcept {
+  const CurrentDevice current(index);
+  if (!current.status().ok()) return;
+  if (graph.executable != nullptr) (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph.executable));
+  if (graph.stream.handle != nullptr) (void)cudaStreamDestroy(native(graph.stream));
+  graph = {};
 }
 
 }  // namespace scantape::runtime

@@ -25,5 +25,15 @@ Status cuda_zero(int, void*, std::int64_t, Stream) noexcept {
 Status cuda_synchronize(int, Stream) noexcept {
   return no_cuda();
 }
+Status cuda_begin_capture(int, CudaGraph&) noexcept {
+  return no_cuda();
+}
+Status cuda_end_capture(int, CudaGraph&) noexcept {
+  return no_cuda();
+}
+Status cuda_launch_graph(int, const CudaGraph&, Stream) noexcept {
+  return no_cuda();
+}
+void cuda_destroy_graph(int, CudaGraph&) noexcept {}
 
 }  // namespace scantape::runtime

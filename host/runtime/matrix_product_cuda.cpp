@@ -5,10 +5,10 @@
 // every sum runs over k in one sequence. The library is column-major: it is handed the transposed product C^T
 // = op(B)^T op(A)^T, for which row-major matrices are already in place.
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <exception>
 #include <map>
@@ -18,6 +18,7 @@
 #include <tuple>
 
 #include "common/matrix_product.h"
+#include "runtime/cublas_lt.h"
 #include "scantape/counters.h"
 
 namespace scantape::cuda {
@@ -84,7 +85,22 @@ Operands operands(const MatrixProduct& p, std::int64_t m) {
 }
 
 cudaDataType_t data_type(DType dtype) {
-  return dtype == DType::f32 ? CUDA_R_32F : CUDA_R_64F;
+  switch (dtype) {
+    case DType::f32:
+      return CUDA_R_32F;
+    case DType::f64:
+      return CUDA_R_64F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f16:
+      return CUDA_R_16F;
+  }
+  throw Failure{"naming the type of a matrix", "there is no such dtype"};
+}
+
+/// The type of C.
+DType result_type(const MatrixProduct& p) {
+  return p.f32_result ? DType::f32 : p.dtype;
 }
 
 /// The alignment that every row of a matrix has: that of a pack, or that of an element.
@@ -103,10 +119,10 @@ std::int64_t nominal_stride(std::int64_t columns, std::int64_t row_alignment, st
 }
 
 void describe(const MatrixProduct& p, Description& description) {
-  const bool f32 = p.dtype == DType::f32;
+  const bool f64 = p.dtype == DType::f64;
   check("describing the product",
-        cublasLtMatmulDescCreate(description.slot(), f32 ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F,
-                                 data_type(p.dtype)));
+        cublasLtMatmulDescCreate(description.slot(), f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                 f64 ? CUDA_R_64F : CUDA_R_32F));
   const cublasOperation_t first = p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t second = p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   check("describing the product", cublasLtMatmulDescSetAttribute(
@@ -129,8 +145,13 @@ void prefer(Preference& preference, cublasLtMatmulPreferenceAttributes_t what, T
 }
 
 /// What an algorithm is chosen by. m is not part of it.
-using Key =
-    std::tuple<DType, bool, bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+using Key = std::tuple<DType, DType, bool, bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                       std::int64_t>;
+
+/// The types of the three operands, in their order.
+std::array<DType, 3> types_of(const MatrixProduct& p) {
+  return {p.dtype, p.dtype, result_type(p)};
+}
 
 /// The handle of one device and the algorithms chosen so far. Made on first use, kept until the process ends:
 /// a destructor would run after CUDA's own.
@@ -153,8 +174,9 @@ class Library {
     const Operands actual = operands(p, p.m);
     const std::int64_t element = size_of(p.dtype);
     const std::int64_t aligned[3] = {alignment(actual.first, element), alignment(actual.second, element),
-                                     alignment(actual.result, element)};
-    const Key key{p.dtype, p.transpose_a, p.transpose_b, p.n, p.k, aligned[0], aligned[1], aligned[2]};
+                                     alignment(actual.result, size_of(result_type(p)))};
+    const Key key{p.dtype, result_type(p), p.transpose_a, p.transpose_b, p.n,
+                  p.k,     aligned[0],     aligned[1],    aligned[2]};
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = algorithms_.find(key);
     if (found != algorithms_.end()) return found->second;
@@ -170,7 +192,8 @@ class Library {
     const Matrix* const matrices[3] = {&nominal.first, &nominal.second, &nominal.result};
     Layout layouts[3];
     for (int i = 0; i < 3; ++i) {
-      lay_out(p.dtype, *matrices[i], nominal_stride(matrices[i]->columns, aligned[i], size_of(p.dtype)),
+      const DType type = types_of(p)[static_cast<std::size_t>(i)];
+      lay_out(type, *matrices[i], nominal_stride(matrices[i]->columns, aligned[i], size_of(type)),
               layouts[i]);
     }
     Preference preference;
@@ -214,15 +237,11 @@ class Library {
 
 /// The product over no k.
 void fill_with_zero(const MatrixProduct& p, cudaStream_t stream) {
-  const std::int64_t row_bytes = p.n * size_of(p.dtype), step = p.ldc * size_of(p.dtype);
-  char* const c = static_cast<char*>(p.c);
-  if (p.m == 1 || step == row_bytes) {
-    check("writing zeros", cudaMemsetAsync(c, 0, static_cast<std::size_t>(p.m * row_bytes), stream));
-    return;
-  }
-  for (std::int64_t row = 0; row < p.m; ++row) {
-    check("writing zeros", cudaMemsetAsync(c + row * step, 0, static_cast<std::size_t>(row_bytes), stream));
-  }
+  const auto element = static_cast<std::size_t>(size_of(result_type(p)));
+  const auto row = static_cast<std::size_t>(p.n) * element;
+  // A single row has no step that would have to be as wide as it is.
+  const std::size_t step = p.m == 1 ? row : static_cast<std::size_t>(p.ldc) * element;
+  check("writing zeros", cudaMemset2DAsync(p.c, step, 0, row, static_cast<std::size_t>(p.m), stream));
 }
 
 void multiply(const MatrixProduct& p, cudaStream_t stream) {
@@ -235,13 +254,14 @@ void multiply(const MatrixProduct& p, cudaStream_t stream) {
   const Matrix* const matrices[3] = {&actual.first, &actual.second, &actual.result};
   Layout layouts[3];
   for (int i = 0; i < 3; ++i) {
-    lay_out(p.dtype, *matrices[i], std::max(matrices[i]->stride, matrices[i]->columns), layouts[i]);
+    lay_out(types_of(p)[static_cast<std::size_t>(i)], *matrices[i],
+            std::max(matrices[i]->stride, matrices[i]->columns), layouts[i]);
   }
   const float one_f32 = 1, scale_f32 = p.accumulate ? 1 : 0;
   const double one_f64 = 1, scale_f64 = p.accumulate ? 1 : 0;
-  const bool f32 = p.dtype == DType::f32;
-  const void* const alpha = f32 ? static_cast<const void*>(&one_f32) : &one_f64;
-  const void* const beta = f32 ? static_cast<const void*>(&scale_f32) : &scale_f64;
+  const bool f64 = p.dtype == DType::f64;
+  const void* const alpha = f64 ? static_cast<const void*>(&one_f64) : &one_f32;
+  const void* const beta = f64 ? static_cast<const void*>(&scale_f64) : &scale_f32;
   check("launching", cublasLtMatmul(library.handle(), description.get(), alpha, actual.first.data,
                                     layouts[0].get(), actual.second.data, layouts[1].get(), beta, p.c,
                                     layouts[2].get(), p.c, layouts[2].get(), &algorithm, nullptr, 0, stream));

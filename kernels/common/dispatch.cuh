@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "common/storage.cuh"
 #include "scantape/status.h"
 #include "scantape/view.h"
 
@@ -10,7 +11,7 @@
 
 namespace scantape::cuda {
 
-/// Calls `body(T{})` with the C++ type of `dtype`.
+/// Calls `body(T{})` with the C++ type of `dtype`, one that is computed in.
 template <class Body>
 Status dispatch_dtype(DType dtype, const char* missing, Body&& body) {
   switch (dtype) {
@@ -18,8 +19,24 @@ Status dispatch_dtype(DType dtype, const char* missing, Body&& body) {
       return body(float{});
     case DType::f64:
       return body(double{});
+    case DType::bf16:
+    case DType::f16:
+      break;
   }
   return Status::fail(Code::unsupported, missing);
+}
+
+/// The same for ops that also store in 16 bits.
+template <class Body>
+Status dispatch_storage(DType dtype, const char* missing, Body&& body) {
+  switch (dtype) {
+    case DType::bf16:
+      return body(__nv_bfloat16{});
+    case DType::f16:
+      return body(__half{});
+    default:
+      return dispatch_dtype(dtype, missing, body);
+  }
 }
 
 /// Calls `body(std::integral_constant<...>)` with that one of kValues which equals `value`.

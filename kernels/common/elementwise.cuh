@@ -15,7 +15,7 @@
 //     template <class T> __device__ static T derivative(T x);  // f'
 //   };
 //
-// One variant: a pack of 16 bytes per thread, tensors of any row stride; contiguous ones are taken as one
+// f and f' are given numbers of the type that is computed in. One variant: a pack of 16 bytes per thread, tensors of any row stride; contiguous ones are taken as one
 // row. Forward saves nothing beside x.
 //
 // Bytes: forward reads x, writes y: 2 n elements; backward reads x and d_y, writes d_x: 3 n (accumulating 4
@@ -24,7 +24,7 @@
 namespace scantape::cuda {
 
 template <class T, class F>
-__global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads)
     elementwise_fwd_kernel(Extent extent, Source<T> x, Target<T> y) {
   for_each_pack<T>(extent, [&](std::int64_t row, std::int64_t column, std::int64_t remaining) {
     Pack<T> value = x.load(row, column, remaining);
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <class T, class F>
-__global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads)
     elementwise_bwd_kernel(Extent extent, Source<T> x, Source<T> d_y, Target<T> d_x) {
   for_each_pack<T>(extent, [&](std::int64_t row, std::int64_t column, std::int64_t remaining) {
     const Pack<T> value = x.load(row, column, remaining);
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 /// `args` has x and y.
 template <class F, class Args>
 Status elementwise_forward(const Args& args, Stream stream) {
-  return dispatch_dtype(args.x.dtype, F::kMissing, [&](auto zero) {
+  return dispatch_storage(args.x.dtype, F::kMissing, [&](auto zero) {
     using T = decltype(zero);
     const Extent extent = element_extent(args.x, args.y);
     if (extent.rows == 0) return Status();
@@ -63,7 +63,7 @@ Status elementwise_forward(const Args& args, Stream stream) {
 template <class F, class Args>
 Status elementwise_backward(const Args& args, Stream stream) {
   if (!args.d_x.wanted()) return Status();
-  return dispatch_dtype(args.x.dtype, F::kMissing, [&](auto zero) {
+  return dispatch_storage(args.x.dtype, F::kMissing, [&](auto zero) {
     using T = decltype(zero);
     const Extent extent = element_extent(args.x, args.d_y, args.d_x.view);
     if (extent.rows == 0) return Status();

@@ -11,7 +11,9 @@ namespace scantape {
 /// op(A) is [m, k], op(B) is [k, n], C is [m, n]; rows start lda, ldb, ldc elements apart in memory as stored.
 /// Sums run over k in one fixed order that does not depend on m. Any size may be 0; k = 0 gives zero (or C unchanged).
 struct MatrixProduct {
+  /// bf16 and f16 (on CUDA alone) are summed in f32 and rounded once, where C is written.
   DType dtype = DType::f32;
+  bool f32_result = false;  // C is f32 though A and B have 16 bits
   bool transpose_a = false, transpose_b = false;
   std::int64_t m = 0, n = 0, k = 0;
   const void* a = nullptr;

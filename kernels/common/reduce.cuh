@@ -79,12 +79,12 @@ struct ColumnCells {
   Pack<T> cell[kBlockThreads];
 };
 
-/// Runs one block of a ColumnPlan: calls body(row, column, remaining, sum) for its packs and writes the
+/// Runs one block of a ColumnPlan of tensors of T: calls body(row, column, remaining, sum) for its packs and writes the
 /// block's sums to row blockIdx.y of `partial` [chunks, columns] (nowhere where partial is null). All threads
 /// must call it.
 template <class T, class Body>
-__device__ void sum_columns(Extent extent, std::int64_t rows_per_chunk, T* partial, ColumnCells<T>& cells,
-                            Body body) {
+__device__ void sum_columns(Extent extent, std::int64_t rows_per_chunk, Compute<T>* partial,
+                            ColumnCells<T>& cells, Body body) {
   const std::int64_t begin = blockIdx.y * rows_per_chunk;
   const std::int64_t end = begin + rows_per_chunk < extent.rows ? begin + rows_per_chunk : extent.rows;
   const std::int64_t width = static_cast<std::int64_t>(blockDim.x) * kPack<T>;
@@ -123,7 +123,7 @@ inline constexpr int kJoinColumns = 32, kJoinRows = 8;
 
 /// Second pass: out[column] = sum over the rows of `partial` [rows, columns], in order.
 template <class T>
-__global__ void __launch_bounds__(kJoinColumns* kJoinRows)
+static __global__ void __launch_bounds__(kJoinColumns* kJoinRows)
     column_sum_join_kernel(const T* partial, std::int64_t rows, std::int64_t columns, Target<T> out) {
   struct Storage {
     T cell[kJoinRows][kJoinColumns];
@@ -147,10 +147,11 @@ __global__ void __launch_bounds__(kJoinColumns* kJoinRows)
   }
 }
 
-/// Launches the second pass where `out` is wanted.
+/// Launches the second pass where `out` is wanted. Static: a compiler may put the kernel into the section group of
+/// the one function that takes it, of which the linker keeps one copy.
 template <class T>
-Status join_column_sums(const char* name, const T* partial, std::int64_t rows, std::int64_t columns,
-                        Target<T> out, Stream stream) {
+static Status join_column_sums(const char* name, const T* partial, std::int64_t rows, std::int64_t columns,
+                               Target<T> out, Stream stream) {
   if (!out.wanted() || columns == 0) return Status();
   const std::int64_t tiles = ceil_div(columns, kJoinColumns);
   return launch(name, column_sum_join_kernel<T>,

@@ -3,7 +3,7 @@
 #include "common/vec.cuh"
 
 // Writing tensors of strided rows in the caller's write mode. Overwriting never reads the target: it may hold
-// NaN.
+// NaN. What is added to is read, added to in the type that is computed in, and rounded once.
 
 namespace scantape::cuda {
 
@@ -17,27 +17,30 @@ struct Target {
 
   __host__ __device__ bool wanted() const { return data != nullptr; }
 
-  __device__ void put(std::int64_t row, std::int64_t column, T value) const {
+  __device__ void put(std::int64_t row, std::int64_t column, Compute<T> value) const {
     T* to = data + row * stride + column;
-    *to = accumulate ? *to + value : value;
+    *to = stored<T>(accumulate ? loaded_from(to) + value : value);
   }
 
   /// Writes the first `remaining` elements of a pack (all of it where there are more).
   __device__ void store(std::int64_t row, std::int64_t column, std::int64_t remaining, Pack<T> pack) const {
     T* to = data + row * stride + column;
     if (aligned && remaining >= kPack<T>) {
-      Pack<T>& whole = *reinterpret_cast<Pack<T>*>(to);
+      StoredPack<T>& target = *reinterpret_cast<StoredPack<T>*>(to);
+      StoredPack<T> whole;
       if (accumulate) {
-        const Pack<T> old = whole;
+        whole = target;
 #pragma unroll
-        for (int i = 0; i < kPack<T>; ++i) pack[i] = old[i] + pack[i];
+        for (int i = 0; i < kPack<T>; ++i) pack[i] = loaded(whole.value[i]) + pack[i];
       }
-      whole = pack;
+#pragma unroll
+      for (int i = 0; i < kPack<T>; ++i) whole.value[i] = stored<T>(pack[i]);
+      target = whole;
       return;
     }
 #pragma unroll
     for (int i = 0; i < kPack<T>; ++i) {
-      if (i < remaining) to[i] = accumulate ? to[i] + pack[i] : pack[i];
+      if (i < remaining) to[i] = stored<T>(accumulate ? loaded_from(to + i) + pack[i] : pack[i]);
     }
   }
 };

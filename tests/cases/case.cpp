@@ -46,16 +46,22 @@ std::string Case::variant() const {
 }
 
 std::vector<DType> dtypes(const Case& c) {
-  return c.f64_only ? std::vector<DType>{DType::f64} : std::vector<DType>{DType::f64, DType::f32};
+  if (c.f64_only) return {DType::f64};
+  if (c.in_16_bits && c.beyond_f16) return {DType::f64, DType::f32, DType::bf16};
+  if (c.in_16_bits) return {DType::f64, DType::f32, DType::bf16, DType::f16};
+  return {DType::f64, DType::f32};
 }
 
 namespace {
 
 template <class Argument>
-double bytes_of(const Argument& argument, DType dtype) {
+double bytes_of(const Argument& argument, ElementType type, DType dtype) {
   if (!argument.present) return 0;
-  const DType type = argument.type == ElementType::f64 ? DType::f64 : dtype;
-  return static_cast<double>(argument.shape.elements()) * static_cast<double>(size_of(type));
+  return static_cast<double>(argument.shape.elements()) * static_cast<double>(size_of(type_of(type, dtype)));
+}
+template <class Argument>
+double bytes_of(const Argument& argument, DType dtype) {
+  return bytes_of(argument, argument.type, dtype);
 }
 
 }  // namespace
@@ -70,7 +76,8 @@ double forward_bytes(const Case& c, DType dtype) {
 double backward_bytes(const Case& c, DType dtype) {
   double bytes = 0;
   for (const Input& input : c.inputs)
-    bytes += bytes_of(input, dtype) * ((input.saved ? 1 : 0) + (input.gradient ? 1 : 0));
+    bytes += bytes_of(input, dtype) * (input.saved ? 1 : 0) +
+             bytes_of(input, input.type_of_gradient(), dtype) * (input.gradient ? 1 : 0);
   for (const Output& output : c.outputs)
     bytes += bytes_of(output, dtype) * ((output.saved ? 1 : 0) + (output.cotangent ? 1 : 0));
   return bytes;

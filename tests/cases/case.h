@@ -25,14 +25,23 @@ using Fill = std::function<Values(Rng&, const Shape&)>;
 struct Budget {
   double f64 = 1e-10;
   double f32 = 1e-5;
-  double of(DType dtype) const noexcept { return dtype == DType::f64 ? f64 : f32; }
+  /// Of what is stored in 16 bits: times the error of rounding the exact result once (rounding_error). Twice is what
+  /// ops promise. All compute in f32, so that little more than once is what they do; cutting off would be twice.
+  double rounding = 1.25;
+  double of(DType dtype) const noexcept {
+    return dtype == DType::f64 ? f64 : is_16_bit(dtype) ? rounding : f32;
+  }
 };
 
 /// slice: relative to |want| + RMS of the element's slice (autograd::slice_error); element: to |want| alone.
 enum class ErrorRule { slice, element };
 
-/// The type of a tensor: that of the run, or f64 whatever the run is.
-enum class ElementType { data, f64 };
+/// The type of a tensor: that of the run, that but f32 for 16 bits, or f64 whatever the run is.
+enum class ElementType { data, wide, f64 };
+
+inline DType type_of(ElementType type, DType dtype) noexcept {
+  return type == ElementType::f64 ? DType::f64 : type == ElementType::wide ? at_least_f32(dtype) : dtype;
+}
 
 struct Input {
   std::string name{};
@@ -45,11 +54,14 @@ struct Input {
   bool strided = false;        ///< rows may be strided
   bool saved = true;           ///< backward reads it (only the traffic of a benchmark depends on this)
   ElementType type = ElementType::data;
-  double step = 1;             ///< finite differences move by 1e-5 of this ...
-  bool relative_step = false;  ///< ... times |x|
-  bool differences = true;     ///< false: its gradient drowns in the rounding of the outputs
+  ElementType gradient_type = ElementType::data;  ///< of d_<name>, beside a `type` of data
+  double step = 1;                                ///< finite differences move by 1e-5 of this ...
+  bool relative_step = false;                     ///< ... times |x|
+  bool differences = true;  ///< false: its gradient drowns in the rounding of the outputs
   ErrorRule rule = ErrorRule::slice;
   Budget budget{1e-10, 1e-4};  ///< of the gradient
+
+  ElementType type_of_gradient() const noexcept { return type == ElementType::data ? gradient_type : type; }
 };
 
 /// Brings an output into a form that can be compared across types, e.g. statistics in scaled units.
@@ -106,6 +118,10 @@ struct Direction {
   Status (*reference)(const Args&) noexcept;
   std::int64_t (*workspace)(const Args&) noexcept;
 };
+// What C++20 deduces by itself; clang does from version 17 on.
+template <class Args>
+Direction(Status (*)(const Args&, Stream) noexcept, Status (*)(const Args&) noexcept,
+          std::int64_t (*)(const Args&) noexcept) -> Direction<Args>;
 
 #define SCANTAPE_DIRECTION(function)                                                        \
   ::scantape::cases::Direction {                                                            \
@@ -134,8 +150,11 @@ struct Case {
   std::function<Status(const Call&)> forward{}, backward{};  ///< no backward: the op has none
   Layout layout = Layout::dense;
 
+  /// Changes the inputs of a run in 16 bits, for the reference, to what the op rounds before it computes anything.
+  std::function<void(std::vector<Values>& inputs, DType dtype)> as_rounded{};
+
   /// Exact conditions beyond the budgets; returns what is wrong or nothing. Called with the outputs and,
-  /// after a backward, the gradients (else empty), in the order of the lists above.
+  /// after a backward, the gradients (else empty), in the order of the lists above; in 16 bits all of them rounded.
   std::function<std::string(const std::vector<Values>& outputs, const std::vector<Values>& gradients)>
       check{};
   /// Outputs (or "d_x") that may lie where an input (or "d_y") lies.
@@ -143,6 +162,9 @@ struct Case {
 
   bool finite_differences = true;  ///< smooth around its inputs
   bool f64_only = false;           ///< its numbers are beyond f32
+  bool in_16_bits = false;         ///< it also runs in bf16 and f16
+  bool beyond_f16 = false;         ///< of these in bf16 alone: its numbers need the range
+  bool cpu_only = false;           ///< larger than the op takes on cuda
   bool properties = false;         ///< small enough to run write modes, repetitions and the like on it
   bool benchmark = false;          ///< of a size that people use: timed, not tested
   double forward_operations = 0, backward_operations = 0;  ///< additions and multiplications

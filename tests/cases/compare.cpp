@@ -5,6 +5,7 @@
 #include <limits>
 #include <sstream>
 
+#include "image.h"
 #include "scantape/autograd/gradcheck.h"
 
 namespace scantape::cases {
@@ -72,8 +73,33 @@ double relative_error(const Values& got, const Values& want, const Shape& shape,
                                scaled(want, -exponent), slices(shape));
 }
 
+double rounding_error(const Values& got, const Values& want, const Shape& shape, DType dtype) {
+  if (got.size() != want.size() || static_cast<std::int64_t>(want.size()) != shape.elements()) return kNaN;
+  const Shape parts = slices(shape);
+  const std::size_t count = parts.rank() < 2 ? 1 : static_cast<std::size_t>(parts.back());
+  double largest = 0;
+  for (std::size_t slice = 0; slice < count; ++slice) {
+    double error = 0, least = 0;
+    for (std::size_t i = slice; i < want.size(); i += count) {
+      const double nearest = rounded(want[i], dtype);
+      if (std::isinf(nearest) && std::isfinite(want[i])) {
+        if (!(got[i] == nearest)) return kNaN;
+        continue;
+      }
+      if (!std::isfinite(want[i]) || !std::isfinite(got[i])) return kNaN;
+      error += (got[i] - want[i]) * (got[i] - want[i]);
+      least += (nearest - want[i]) * (nearest - want[i]);
+    }
+    if (error > 0) largest = std::max(largest, std::sqrt(error / least));
+  }
+  return largest;
+}
+
 std::string accumulation_fault(const Values& got, const Values& old, const Values& gradient, DType dtype) {
-  const double unit = dtype == DType::f64 ? 0x1p-53 : 0x1p-24;
+  const double unit = dtype == DType::f64    ? 0x1p-53
+                      : dtype == DType::f32  ? 0x1p-24
+                      : dtype == DType::bf16 ? 0x1p-8
+                                             : 0x1p-11;
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     const double want = old[i] + gradient[i];
     const double allowed = 4 * unit * (std::abs(old[i]) + std::abs(gradient[i]));

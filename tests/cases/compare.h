@@ -8,6 +8,11 @@ namespace scantape::cases {
 /// differ, so write  if (!(error <= tolerance)) fail.  An all-zero `want` asks for exact zeros.
 double relative_error(const Values& got, const Values& want, const Shape& shape, DType dtype, ErrorRule rule);
 
+/// For what is stored in 16 bits: the root mean square error of a slice, in units of that of the nearest numbers of the
+/// type, for the worst slice. 1 is the best there is (0 where `want` can be stored exactly). Where `want` is beyond the
+/// type's largest number `got` must be that infinity. NaN as above.
+double rounding_error(const Values& got, const Values& want, const Shape& shape, DType dtype);
+
 /// True where every value is 0 (of either sign).
 bool all_zero(const Values& values) noexcept;
 

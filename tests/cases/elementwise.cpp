@@ -31,6 +31,7 @@ std::vector<Case> elementwise_cases(const std::string& op, const std::vector<Ele
     c.layout = layout;
     c.aliases = {{"y", "x"}, {"d_x", "d_y"}};
     c.finite_differences = regime.differences;
+    c.in_16_bits = shape.elements() <= 100000;  // larger ones show nothing more
     c.forward_operations = 4.0 * static_cast<double>(shape.elements());
     c.backward_operations = 6.0 * static_cast<double>(shape.elements());
     return c;
@@ -56,8 +57,10 @@ std::vector<Case> elementwise_cases(const std::string& op, const std::vector<Ele
     const Shape shape{lengths()[at(row[0])], widths()[at(row[1])]};
     add(make(shape, regimes[at(row[2])], layouts[at(row[3])]), false);
   }
-  add(make({32, 60, 512}, regimes[0], Layout::dense), false);
-  cases.back().benchmark = true;
+  for (const Shape& shape : {Shape{32, 60, 512}, Shape{8, 2048, 1024}}) {
+    add(make(shape, regimes[0], Layout::dense), false);
+    cases.back().benchmark = true;
+  }
   return cases;
 }
 

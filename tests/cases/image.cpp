@@ -14,10 +14,52 @@ namespace {
 constexpr std::int64_t kGuardBytes = 256;
 constexpr std::int64_t kRowGap = 3;  // elements; odd, so that rows lose their alignment
 
+/// Writes numbers as elements of T, or reads them.
+template <class T>
+void encode(const double* from, std::int64_t count, std::byte* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T element = static_cast<T>(from[i]);
+    std::memcpy(to + i * static_cast<std::int64_t>(sizeof(T)), &element, sizeof(T));
+  }
+}
+template <class T>
+void decode(const std::byte* from, std::int64_t count, double* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    T element;
+    std::memcpy(&element, from + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+    to[i] = static_cast<double>(element);
+  }
+}
+
+/// Calls f with a value of the element type.
+template <class F>
+void with_type(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::f64:
+      return f(double{});
+    case DType::bf16:
+      return f(BFloat16{});
+    case DType::f16:
+      return f(Float16{});
+  }
+}
+
 }  // namespace
 
 double rounded(double value, DType dtype) noexcept {
-  return dtype == DType::f64 ? value : static_cast<double>(static_cast<float>(value));
+  switch (dtype) {
+    case DType::f64:
+      return value;
+    case DType::f32:
+      return static_cast<double>(static_cast<float>(value));
+    case DType::bf16:
+      return static_cast<double>(BFloat16(value));
+    case DType::f16:
+      return static_cast<double>(Float16(value));
+  }
+  return std::numeric_limits<double>::quiet_NaN();
 }
 
 Image::Image(const Shape& shape, DType dtype, Device device, Layout layout) : device_(device) {
@@ -68,14 +110,10 @@ void Image::write(const Values& values) {
     throw Error(Code::invalid_argument, "a case fills " + scantape::name(view_.shape) + " with " +
                                             std::to_string(values.size()) + " values");
   std::fill(host_.begin(), host_.end(), std::byte{0xFF});
-  std::vector<float> narrow(static_cast<std::size_t>(row_length_));
-  for (std::int64_t row = 0; row < rows_; ++row) {
-    const double* from = values.data() + row * row_length_;
-    std::transform(from, from + row_length_, narrow.begin(),
-                   [](double value) { return static_cast<float>(value); });
-    const void* source = view_.dtype == DType::f64 ? static_cast<const void*>(from) : narrow.data();
-    std::memcpy(host_.data() + row_at(row), source, row_bytes());
-  }
+  with_type(view_.dtype, [&](auto zero) {
+    for (std::int64_t row = 0; row < rows_; ++row)
+      encode<decltype(zero)>(values.data() + row * row_length_, row_length_, host_.data() + row_at(row));
+  });
   upload();
 }
 
@@ -111,13 +149,10 @@ void Image::fetch() {
 
 Values Image::values() const {
   Values values(static_cast<std::size_t>(view_.elements()));
-  std::vector<float> narrow(static_cast<std::size_t>(row_length_));
-  for (std::int64_t row = 0; row < rows_; ++row) {
-    double* to = values.data() + row * row_length_;
-    void* target = view_.dtype == DType::f64 ? static_cast<void*>(to) : narrow.data();
-    std::memcpy(target, host_.data() + row_at(row), row_bytes());
-    if (view_.dtype == DType::f32) std::copy(narrow.begin(), narrow.end(), to);
-  }
+  with_type(view_.dtype, [&](auto zero) {
+    for (std::int64_t row = 0; row < rows_; ++row)
+      decode<decltype(zero)>(host_.data() + row_at(row), row_length_, values.data() + row * row_length_);
+  });
   return values;
 }
 

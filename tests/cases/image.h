@@ -9,7 +9,7 @@
 namespace scantape::cases {
 
 /// A tensor in memory of its own on a device, with guard bands around it and in the gaps between its rows.
-/// Bytes that belong to no element hold 0xFF (a NaN in either type): whoever reads them spoils the result,
+/// Bytes that belong to no element hold 0xFF (a NaN in any type): whoever reads them spoils the result,
 /// whoever writes them is found. In the emulator whoever reads them is found as well, whatever becomes of the
 /// value. Not copyable.
 class Image {

@@ -9,7 +9,7 @@ namespace {
 
 template <class Argument>
 DType type_of(const Argument& argument, DType dtype) {
-  return argument.type == ElementType::f64 ? DType::f64 : dtype;
+  return cases::type_of(argument.type, dtype);
 }
 
 template <class Argument>
@@ -75,7 +75,8 @@ Data make_data(const Case& c, DType dtype, std::uint64_t seed) {
     Rng rng = stream(input.name), old_rng = stream("old " + input.name);
     data.inputs.push_back(input.present ? round_all(input.fill(rng, input.shape), type_of(input, dtype))
                                         : Values(static_cast<std::size_t>(input.shape.elements()), 0.0));
-    data.old.push_back(round_all(random(old_rng, input.shape), type_of(input, dtype)));
+    data.old.push_back(
+        round_all(random(old_rng, input.shape), cases::type_of(input.type_of_gradient(), dtype)));
   }
   for (const Output& output : c.outputs) {
     Rng rng = stream("initial " + output.name), cotangent_rng = stream("cotangent " + output.name);
@@ -122,7 +123,8 @@ Instance::Instance(const Case& c, const Data& data, Place place)
     inputs_.emplace_back(input.shape, type, place.device, layout);
     inputs_.back().write(data.inputs[i]);
     call_.inputs.emplace_back(input.name, input.present ? ConstView(inputs_.back().view()) : ConstView());
-    gradients_.emplace_back(input.gradient ? input.shape : kNothing, type, place.device, layout);
+    gradients_.emplace_back(input.gradient ? input.shape : kNothing,
+                            cases::type_of(input.type_of_gradient(), place.dtype), place.device, layout);
     call_.gradients.emplace_back(input.name, Gradient());
   }
   for (std::size_t i = 0; i < c.outputs.size(); ++i) {

@@ -56,20 +56,23 @@ Case projection_case(const Shape& rows, std::int64_t in, std::int64_t out, const
        .shape = {out, in},
        .fill = normal(0, scale),
        .gradient = true,
-       .zero_gradient = empty},
+       .zero_gradient = empty,
+       .gradient_type = ElementType::wide},
       {.name = "bias",
        .shape = {out},
        .fill = normal(),
        .present = options.bias,
        .gradient = options.bias,
        .zero_gradient = empty,
-       .saved = false},
+       .saved = false,
+       .gradient_type = ElementType::wide},
   };
   c.outputs = {{.name = "y", .shape = y, .items = items, .strided = true}};
   c.forward = forward;
   c.backward = backward;
   c.layout = options.layout;
   c.finite_differences = !empty;
+  c.in_16_bits = true;
   const double products =
       static_cast<double>(rows.elements()) * static_cast<double>(in) * static_cast<double>(out);
   c.forward_operations = 2 * products;
@@ -121,6 +124,11 @@ std::vector<Case> projection_cases() {
   for (const auto& [in, out] :
        std::vector<std::pair<std::int64_t, std::int64_t>>{{256, 512}, {512, 16}, {16, 512}, {512, 1}}) {
     add(projection_case({32, 60}, in, out, {true}), false);
+    cases.back().benchmark = true;
+  }
+  for (const auto& [in, out] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{1024, 64}, {64, 1024}, {1024, 1}}) {
+    add(projection_case({8, 2048}, in, out, {true}), false);
     cases.back().benchmark = true;
   }
   return cases;

@@ -8,6 +8,8 @@ namespace scantape::cases {
 class Reference {
  public:
   Reference(const Case& c, const Data& data);
+  /// That of a run in `dtype`.
+  Reference(const Case& c, const Data& data, DType dtype);
 
   /// An input to be changed before the next forward. An absent one counts as given from here on.
   Values& input(std::size_t index);
@@ -15,6 +17,8 @@ class Reference {
   void forward();
   /// Needs a forward before it. All gradients of the case.
   void backward();
+  /// What backward is to find as this saved output.
+  void give_output(std::size_t index, const Values& values);
 
   const Values& output(std::size_t index) const { return outputs_[index]; }
   const Values& gradient(std::size_t index) const { return gradients_[index]; }

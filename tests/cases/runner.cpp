@@ -210,6 +210,18 @@ std::string wrong_place(const Case& c, const Instance& instance, Place place, bo
   return text.str();
 }
 
+/// By the rule for the type that the tensor is stored in.
+double error_of(const Values& got, const Values& want, const Shape& shape, DType stored, DType run,
+                ErrorRule rule) {
+  return is_16_bit(stored) ? rounding_error(got, want, shape, stored)
+                           : relative_error(got, want, shape, at_least_f32(run), rule);
+}
+
+/// The budget of a tensor stored in `stored`. One of f64 holds what the type of the run lets it.
+double budget_of(const Budget& budget, DType stored, DType run) {
+  return budget.of(is_16_bit(stored) ? stored : at_least_f32(run));
+}
+
 void output_row(const Case& c, std::size_t index, const Instance& instance, const Reference& reference,
                 Place place, const std::string& fault, Report& report) {
   const Output& output = c.outputs[index];
@@ -224,8 +236,9 @@ void output_row(const Case& c, std::size_t index, const Instance& instance, cons
   std::string what = fault;
   if (!output.zero && !want.empty() && all_zero(want))
     what = joined(what, "the reference is all zero: this compares nothing");
-  report.error(output.name, relative_error(got, want, shape, place.dtype, output.rule),
-               output.budget.of(place.dtype), what, instance.launches());
+  const DType stored = type_of(output.type, place.dtype);
+  report.error(output.name, error_of(got, want, shape, stored, place.dtype, output.rule),
+               budget_of(output.budget, stored, place.dtype), what, instance.launches());
 }
 
 void gradient_row(const Case& c, std::size_t index, const Instance& instance, const Reference& reference,
@@ -236,16 +249,28 @@ void gradient_row(const Case& c, std::size_t index, const Instance& instance, co
   std::string what = fault;
   if (!input.zero_gradient && !want.empty() && all_zero(want))
     what = joined(what, "the reference is all zero: this compares nothing");
+  const DType stored = type_of(input.type_of_gradient(), place.dtype);
   report.error(input.name,
-               relative_error(instance.gradient(index), want, input.shape, place.dtype, input.rule),
-               input.budget.of(place.dtype), what, instance.launches());
+               error_of(instance.gradient(index), want, input.shape, stored, place.dtype, input.rule),
+               budget_of(input.budget, stored, place.dtype), what, instance.launches());
 }
 
-void exact_row(const Case& c, const Instance& instance, bool backward, Report& report) {
+/// What backward reads is what forward stored, and its error is not backward's.
+void give_saved(const Case& c, const Instance& instance, DType dtype, Reference& reference) {
+  for (std::size_t i = 0; i < c.outputs.size(); ++i)
+    if (c.outputs[i].saved && c.outputs[i].present && is_16_bit(type_of(c.outputs[i].type, dtype)))
+      reference.give_output(i, instance.output(i));
+}
+
+void exact_row(const Case& c, const Instance& instance, DType dtype, bool backward, Report& report) {
   if (!c.check) return;
   std::vector<Values> outputs, gradients;
   for (std::size_t i = 0; i < c.outputs.size(); ++i) outputs.push_back(instance.output(i));
   for (std::size_t i = 0; backward && i < c.inputs.size(); ++i) gradients.push_back(instance.gradient(i));
+  if (is_16_bit(dtype))
+    for (auto* list : {&outputs, &gradients})
+      for (Values& values : *list)
+        for (double& value : values) value = rounded(value, dtype);
   report.condition("exact", c.check(outputs, gradients), instance.launches());
 }
 
@@ -259,7 +284,7 @@ std::string combination_fault(const Case& c, const Data& data, Instance& instanc
   std::string fault = instance.damage();
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
     if (!c.inputs[i].gradient) continue;
-    const DType type = c.inputs[i].type == ElementType::f64 ? DType::f64 : dtype;
+    const DType type = type_of(c.inputs[i].type_of_gradient(), dtype);
     std::string one;
     if (asks[i] == Ask::overwrite && instance.gradient_bits(i) != gradient_bits[i])
       one = "overwrite gives other bytes than beside overwritten gradients";
@@ -340,7 +365,7 @@ Rows finite_differences(const Case& c, std::uint64_t seed) {
 Rows compare(const Case& c, Place place, std::uint64_t seed) {
   return reported(c, place, [&](Report& report) {
     const Data data = make_data(c, place.dtype, seed);
-    Reference reference(c, data);
+    Reference reference(c, data, place.dtype);
     Instance instance(c, data, place);
     reference.forward();
     instance.forward();
@@ -348,13 +373,14 @@ Rows compare(const Case& c, Place place, std::uint64_t seed) {
     for (std::size_t i = 0; i < c.outputs.size(); ++i)
       output_row(c, i, instance, reference, place, fault, report);
     if (c.backward) {
+      give_saved(c, instance, place.dtype, reference);
       reference.backward();
       instance.backward(Ask::overwrite);
       fault = joined(instance.damage(), wrong_place(c, instance, place, true));
       for (std::size_t i = 0; i < c.inputs.size(); ++i)
         gradient_row(c, i, instance, reference, place, fault, report);
     }
-    exact_row(c, instance, static_cast<bool>(c.backward), report);
+    exact_row(c, instance, place.dtype, static_cast<bool>(c.backward), report);
   });
 }
 
@@ -538,6 +564,7 @@ Rows gradcheck(const Selection& selection, const std::function<void(const Row&)>
   };
   for (const Case* c : cases)
     for (const Device device : devices) {
+      if (c->cpu_only && !device.is_cpu()) continue;
       if (device.is_cpu()) add(finite_differences(*c, selection.seed));
       for (const DType dtype : dtypes(*c)) add(compare(*c, Place{device, dtype}, selection.seed));
     }

@@ -100,8 +100,12 @@ std::vector<Case> state_output_cases() {
                           layouts[at(row[5])]),
         false);
   }
-  add(state_output_case({32, 60}, 512, Activation::silu, 1, Layout::dense), false);
-  cases.back().benchmark = true;
+  for (const bool large : {false, true}) {
+    add(large ? state_output_case({8, 2048}, 1024, Activation::silu, 1, Layout::dense)
+              : state_output_case({32, 60}, 512, Activation::silu, 1, Layout::dense),
+        false);
+    cases.back().benchmark = true;
+  }
   return cases;
 }
 

@@ -2,7 +2,8 @@
 /// native build, against the library itself: what the one is trusted with the other must confirm. Matrices
 /// are column-major.
 
-#include <cublasLt.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "common/matrix_product.h"
+#include "runtime/cublas_lt.h"
 
 #if SCANTAPE_EMULATED
 #include "scantape_emulator.h"
@@ -270,9 +272,233 @@ TYPED_TEST(CublasLt, OneRowIsAlignedAsItsStrideSays) {
         }
 }
 
+// ---- matrices of 16 bits, in f32
+
+template <class T>
+constexpr cudaDataType_t kElement = kType<T>;
+template <>
+constexpr cudaDataType_t kElement<__nv_bfloat16> = CUDA_R_16BF;
+template <>
+constexpr cudaDataType_t kElement<__half> = CUDA_R_16F;
+
+struct Numbers {
+  std::uint64_t rows, columns;
+  std::int64_t stride;
+  std::vector<float> values;  // stride * columns
+
+  template <class T>
+  std::vector<T> as() const {
+    std::vector<T> list;
+    for (const float value : values) list.push_back(static_cast<T>(value));
+    return list;
+  }
+};
+
+/// D = alpha op(A) op(B) + beta D of matrices whose elements are In and Out; what comes back as floats.
+template <class In, class Out>
+struct NarrowProduct {
+  NarrowProduct(cudaDataType_t a_type, cudaDataType_t b_type, cudaDataType_t c_type, cudaDataType_t d_type,
+                bool transpose_a, bool transpose_b, const Numbers& a, const Numbers& b, const Numbers& d) {
+    EXPECT_EQ(cublasLtCreate(&handle), CUBLAS_STATUS_SUCCESS);
+    EXPECT_EQ(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F), CUBLAS_STATUS_SUCCESS);
+    const cublasOperation_t operations[2] = {transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+                                             transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N};
+    const cublasLtMatmulDescAttributes_t names[2] = {CUBLASLT_MATMUL_DESC_TRANSA,
+                                                     CUBLASLT_MATMUL_DESC_TRANSB};
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(cublasLtMatmulDescSetAttribute(description, names[i], &operations[i], sizeof(operations[i])),
+                CUBLAS_STATUS_SUCCESS);
+    const Numbers* const matrices[4] = {&a, &b, &d, &d};
+    const cudaDataType_t types[4] = {a_type, b_type, c_type, d_type};
+    for (int i = 0; i < 4; ++i)
+      EXPECT_EQ(cublasLtMatrixLayoutCreate(&layouts[i], types[i], matrices[i]->rows, matrices[i]->columns,
+                                           matrices[i]->stride),
+                CUBLAS_STATUS_SUCCESS);
+    EXPECT_EQ(cublasLtMatmulPreferenceCreate(&preference), CUBLAS_STATUS_SUCCESS);
+    const std::uint32_t alignments[4] = {sizeof(In), sizeof(In), sizeof(Out), sizeof(Out)};
+    const cublasLtMatmulPreferenceAttributes_t attributes[4] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    for (int i = 0; i < 4; ++i)
+      EXPECT_EQ(cublasLtMatmulPreferenceSetAttribute(preference, attributes[i], &alignments[i],
+                                                     sizeof(alignments[i])),
+                CUBLAS_STATUS_SUCCESS);
+    const std::uint64_t none = 0;
+    EXPECT_EQ(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                   &none, sizeof(none)),
+              CUBLAS_STATUS_SUCCESS);
+  }
+  ~NarrowProduct() {
+    EXPECT_EQ(cublasLtMatmulPreferenceDestroy(preference), CUBLAS_STATUS_SUCCESS);
+    for (const cublasLtMatrixLayout_t layout : layouts)
+      EXPECT_EQ(cublasLtMatrixLayoutDestroy(layout), CUBLAS_STATUS_SUCCESS);
+    EXPECT_EQ(cublasLtMatmulDescDestroy(description), CUBLAS_STATUS_SUCCESS);
+    EXPECT_EQ(cublasLtDestroy(handle), CUBLAS_STATUS_SUCCESS);
+  }
+  NarrowProduct(const NarrowProduct&) = delete;
+  NarrowProduct& operator=(const NarrowProduct&) = delete;
+
+  cublasStatus_t choose() {
+    cublasLtMatmulHeuristicResult_t result{};
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle, description, layouts[0], layouts[1], layouts[2], layouts[3], preference, 1, &result, &count);
+    algorithm = result.algo;
+    return status == CUBLAS_STATUS_SUCCESS && count != 1 ? CUBLAS_STATUS_NOT_SUPPORTED : status;
+  }
+  cublasStatus_t run(float alpha, const In* a, const In* b, float beta, Out* d) {
+    return cublasLtMatmul(handle, description, &alpha, a, layouts[0], b, layouts[1], &beta, d, layouts[2], d,
+                          layouts[3], &algorithm, nullptr, 0, nullptr);
+  }
+
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDesc_t description = nullptr;
+  cublasLtMatrixLayout_t layouts[4] = {};
+  cublasLtMatmulPreference_t preference = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+};
+
+template <class In, class Out>
+std::vector<float> multiply_narrow(bool transpose_a, bool transpose_b, float alpha, const Numbers& a,
+                                   const Numbers& b, float beta, const Numbers& d) {
+  const OnDevice<In> a_data(a.as<In>()), b_data(b.as<In>());
+  const OnDevice<Out> d_data(d.as<Out>());
+  NarrowProduct<In, Out> product(kElement<In>, kElement<In>, kElement<Out>, kElement<Out>, transpose_a,
+                                 transpose_b, a, b, d);
+  EXPECT_EQ(product.choose(), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(product.run(alpha, a_data.get(), b_data.get(), beta, d_data.get()), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  std::vector<float> result;
+  for (const Out value : d_data.read()) result.push_back(static_cast<float>(value));
+  return result;
+}
+
+template <class In_, class Out_>
+struct NarrowTypes {
+  using In = In_;
+  using Out = Out_;
+};
+
+template <class T>
+class CublasLtNarrow : public CublasLt<T> {};
+using NarrowKinds =
+    testing::Types<NarrowTypes<__nv_bfloat16, __nv_bfloat16>, NarrowTypes<__nv_bfloat16, float>,
+                   NarrowTypes<__half, __half>, NarrowTypes<__half, float>>;
+TYPED_TEST_SUITE(CublasLtNarrow, NarrowKinds);
+
+TYPED_TEST(CublasLtNarrow, ProductsInAllFourTransposes) {
+  using In = typename TypeParam::In;
+  using Out = typename TypeParam::Out;
+  const Numbers a{2, 3, 2, {1, 4, 2, 5, 3, 6}}, a_transposed{3, 2, 3, {1, 2, 3, 4, 5, 6}};
+  const Numbers b{3, 2, 3, {7, 9, 11, 8, 10, 12}}, b_transposed{2, 3, 2, {7, 8, 9, 10, 11, 12}};
+  const Numbers d{2, 2, 2, {1, 2, 3, 4}};
+  const std::vector<float> wanted = {58, 139, 64, 154};
+  EXPECT_EQ((multiply_narrow<In, Out>(false, false, 1, a, b, 0, d)), wanted);
+  EXPECT_EQ((multiply_narrow<In, Out>(true, false, 1, a_transposed, b, 0, d)), wanted);
+  EXPECT_EQ((multiply_narrow<In, Out>(false, true, 1, a, b_transposed, 0, d)), wanted);
+  EXPECT_EQ((multiply_narrow<In, Out>(true, true, 1, a_transposed, b_transposed, 0, d)), wanted);
+  EXPECT_EQ((multiply_narrow<In, Out>(false, false, 0.5F, a, b, 10, d)),
+            (std::vector<float>{39, 89.5F, 62, 117}));
+}
+
+// Columns lie further apart than they are long; what lies between is left alone. With beta 0 the old values have no
+// say, NaN included.
+TYPED_TEST(CublasLtNarrow, StridesLargerThanColumns) {
+  using In = typename TypeParam::In;
+  using Out = typename TypeParam::Out;
+  const float gap = -77, nan = std::numeric_limits<float>::quiet_NaN();
+  const Numbers a{2, 3, 5, {1, 4, gap, gap, gap, 2, 5, gap, gap, gap, 3, 6, gap, gap, gap}};
+  const Numbers b{3, 2, 7, {7, 9, 11, gap, gap, gap, gap, 8, 10, 12, gap, gap, gap, gap}};
+  const Numbers d{2, 2, 3, {nan, nan, gap, nan, nan, gap}};
+  EXPECT_EQ((multiply_narrow<In, Out>(false, false, 1, a, b, 0, d)),
+            (std::vector<float>{58, 139, gap, 64, 154, gap}));
+}
+
+// Sums run in f32 and are rounded once: 256 + 1 + 1 is 258, which bf16 has, but 256 + 1 rounds back to 256 there.
+TYPED_TEST(CublasLtNarrow, SumsInF32AreRoundedOnce) {
+  using In = typename TypeParam::In;
+  using Out = typename TypeParam::Out;
+  const Numbers a{1, 3, 1, {256, 1, 1}}, ones{3, 1, 3, {1, 1, 1}}, d{1, 1, 1, {0}};
+  EXPECT_EQ((multiply_narrow<In, Out>(false, false, 1, a, ones, 0, d)), (std::vector<float>{258}));
+  // 2^11 + 1 and 2^11 + 3 are ties in f16 (to 2048 and 2052), 4097 is far from anything in bf16 but 4096.
+  const float more[2] = {2049, 2051};
+  for (const float sum : more) {
+    const Numbers parts{1, 2, 1, {1024, sum - 1024}}, two{2, 1, 2, {1, 1}};
+    float wanted = static_cast<float>(static_cast<Out>(sum));
+    if (std::is_same_v<In, __nv_bfloat16>)
+      wanted = static_cast<float>(static_cast<Out>(1024 + static_cast<float>(static_cast<In>(sum - 1024))));
+    EXPECT_EQ((multiply_narrow<In, Out>(false, false, 1, parts, two, 0, d)), (std::vector<float>{wanted}))
+        << sum;
+  }
+}
+
+// Odd sizes in every place: 5 x 7 times 7 x 3 of small numbers, worked out by plain loops. All sums are exact.
+TYPED_TEST(CublasLtNarrow, OddSizes) {
+  using In = typename TypeParam::In;
+  using Out = typename TypeParam::Out;
+  Numbers a{7, 5, 7, {}}, b{7, 3, 9, std::vector<float>(27, 99)}, d{5, 3, 5, std::vector<float>(15, 0)};
+  for (int i = 0; i < 35; ++i) a.values.push_back(static_cast<float>(i % 5) - 2);
+  for (int j = 0; j < 3; ++j)
+    for (int p = 0; p < 7; ++p)
+      b.values[static_cast<std::size_t>(j * 9 + p)] = static_cast<float>((p + 2 * j) % 4) - 1;
+  std::vector<float> wanted;
+  for (int j = 0; j < 3; ++j)
+    for (int i = 0; i < 5; ++i) {
+      float sum = 0;
+      for (int p = 0; p < 7; ++p)
+        sum += a.values[static_cast<std::size_t>(i * 7 + p)] * b.values[static_cast<std::size_t>(j * 9 + p)];
+      wanted.push_back(sum);
+    }
+  EXPECT_EQ((multiply_narrow<In, Out>(true, false, 1, a, b, 0, d)), wanted);
+}
+
+TEST(CublasLtNarrowLimits, F16OverflowsWhereF32DoesNot) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) GTEST_SKIP() << "there is no GPU";
+  const Numbers a{1, 1, 1, {300}}, d{1, 1, 1, {0}};
+  EXPECT_EQ((multiply_narrow<__half, float>(false, false, 1, a, a, 0, d)), (std::vector<float>{90000}));
+  EXPECT_EQ((multiply_narrow<__half, __half>(false, false, 1, a, a, 0, d)),
+            (std::vector<float>{std::numeric_limits<float>::infinity()}));
+  EXPECT_EQ((multiply_narrow<__nv_bfloat16, __nv_bfloat16>(false, false, 1, a, a, 0, d)),
+            (std::vector<float>{90112}));
+}
+
 #if SCANTAPE_EMULATED
-void expect_refused(cublasStatus_t status, const char* text) {
-  EXPECT_EQ(status, CUBLAS_STATUS_INVALID_VALUE);
+TEST(CublasLtNarrowLimits, TypesThatDoNotGoTogetherAreRefused) {
+  const Numbers one{1, 1, 1, {}};
+  const auto choose = [&](cudaDataType_t a, cudaDataType_t b, cudaDataType_t c, cudaDataType_t d) {
+    NarrowProduct<float, float> product(a, b, c, d, false, false, one, one, one);
+    return product.choose();
+  };
+  EXPECT_EQ(choose(CUDA_R_16BF, CUDA_R_16BF, CUDA_R_32F, CUDA_R_32F), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(choose(CUDA_R_16BF, CUDA_R_16F, CUDA_R_32F, CUDA_R_32F), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(choose(CUDA_R_32F, CUDA_R_16F, CUDA_R_32F, CUDA_R_32F), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(choose(CUDA_R_16F, CUDA_R_16F, CUDA_R_16BF, CUDA_R_16BF), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(choose(CUDA_R_16F, CUDA_R_16F, CUDA_R_32F, CUDA_R_16F), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(choose(CUDA_R_32F, CUDA_R_32F, CUDA_R_16F, CUDA_R_16F), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(choose(CUDA_R_64F, CUDA_R_64F, CUDA_R_64F, CUDA_R_64F), CUBLAS_STATUS_INVALID_VALUE);
+  cublasLtMatmulDesc_t description = nullptr;
+  EXPECT_EQ(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_64F, CUDA_R_32F),
+            CUBLAS_STATUS_NOT_SUPPORTED);
+  cublasLtMatrixLayout_t layout = nullptr;
+  constexpr auto kInt8 = static_cast<cudaDataType_t>(3);
+  EXPECT_EQ(cublasLtMatrixLayoutCreate(&layout, kInt8, 4, 4, 4), CUBLAS_STATUS_NOT_SUPPORTED);
+  // An algorithm is bound to the types that it was chosen for.
+  const OnDevice<__half> x(std::vector<__half>(2)), y(std::vector<__half>(2));
+  NarrowProduct<__half, __half> halves(CUDA_R_16F, CUDA_R_16F, CUDA_R_16F, CUDA_R_16F, false, false, one, one,
+                                       one);
+  NarrowProduct<__half, float> mixed(CUDA_R_16F, CUDA_R_16F, CUDA_R_32F, CUDA_R_32F, false, false, one, one,
+                                     one);
+  ASSERT_EQ(mixed.choose(), CUBLAS_STATUS_SUCCESS);
+  halves.algorithm = mixed.algorithm;
+  EXPECT_EQ(halves.run(1, x.get(), x.get(), 0, y.get()), CUBLAS_STATUS_NOT_SUPPORTED);
+}
+#endif
+
+#if SCANTAPE_EMULATED
+void expect_refused(cublasStatus_t status, const char* text,
+                    cublasStatus_t wanted = CUBLAS_STATUS_INVALID_VALUE) {
+  EXPECT_EQ(status, wanted);
   EXPECT_NE(std::string(cublasLtGetStatusString(status)).find(text), std::string::npos)
       << cublasLtGetStatusString(status);
 }
@@ -295,10 +521,13 @@ TYPED_TEST(CublasLt, TheEmulatorChecksItsMatrices) {
   T* unwritten = nullptr;
   ASSERT_EQ(cudaMalloc(&unwritten, 6 * sizeof(T)), cudaSuccess);
   if (scantape::emulator::checks_accesses()) {
+    // What memory holds shows when the product runs.
+    scantape::emulator::set_blocking(true);
     expect_refused(product.run(1, unwritten, b_data.get(), 0, d_data.get()),
-                   "A is read, but nobody has written");
+                   "A is read, but nobody has written", CUBLAS_STATUS_EXECUTION_FAILED);
     expect_refused(product.run(1, a_data.get(), b_data.get(), one, unwritten),
-                   "C is read, but nobody has written");
+                   "C is read, but nobody has written", CUBLAS_STATUS_EXECUTION_FAILED);
+    scantape::emulator::set_blocking(false);
   }
   EXPECT_EQ(product.run(1, a_data.get(), b_data.get(), 0, unwritten), CUBLAS_STATUS_SUCCESS);
   EXPECT_EQ(cudaFree(unwritten), cudaSuccess);

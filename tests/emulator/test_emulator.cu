@@ -9,104 +9,30 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "cases/image.h"
-#include "common/launch.cuh"
-#include "common/shared.cuh"
-#include "scantape_emulator.h"
+
+namespace scantape {
+constexpr const char* kPlantedFile = __FILE__;
+}
+#include "planted.h"
 
 namespace scantape {
 namespace {
 
-using cuda::dynamic_shared;
-using cuda::launch;
-using cuda::shared_storage;
-using emulator::Direction;
-using emulator::Fault;
-using emulator::FaultKind;
-
 constexpr unsigned kAll = 0xffffffffu;
 
-// ---- tools ----
-
-/// The line of this file that ends with the comment "@<mark>".
-int line_of(const std::string& mark) {
-  std::ifstream file(__FILE__);
-  std::string text;
-  const std::string wanted = "// @" + mark;
-  for (int line = 1; std::getline(file, text); ++line) {
-    if (text.size() >= wanted.size() &&
-        text.compare(text.size() - wanted.size(), wanted.size(), wanted) == 0) {
-      return line;
-    }
-  }
-  ADD_FAILURE() << "no line is marked " << wanted << " in " << __FILE__;
-  return -1;
-}
-
-std::string file_name(const std::string& path) {
-  return path.substr(path.find_last_of('/') + 1);
-}
-
-/// Device memory of one test.
-template <class T>
-class Buffer {
+/// A launch that blocks returns the fault that it meets. What lazy streams find stands in test_streams.cu.
+class BlockingLaunches : public testing::Environment {
  public:
-  explicit Buffer(std::size_t size) : size_(size) {
-    if (cudaMalloc(&data_, size * sizeof(T)) != cudaSuccess) throw std::runtime_error("no device memory");
-  }
-  Buffer(std::size_t size, T value) : Buffer(std::vector<T>(size, value)) {}
-  explicit Buffer(const std::vector<T>& values) : Buffer(values.size()) {
-    EXPECT_EQ(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), cudaSuccess);
-  }
-  ~Buffer() { EXPECT_EQ(cudaFree(data_), cudaSuccess) << cudaGetErrorString(cudaPeekAtLastError()); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  T* get() const { return data_; }
-  std::vector<T> read() const {
-    std::vector<T> values(size_);
-    EXPECT_EQ(cudaMemcpy(values.data(), data_, size_ * sizeof(T), cudaMemcpyDeviceToHost), cudaSuccess);
-    return values;
-  }
-
- private:
-  T* data_ = nullptr;
-  std::size_t size_;
+  void SetUp() override { emulator::set_blocking(true); }
 };
-
-using Triple = std::array<unsigned, 3>;
-
-void expect_site(const emulator::FaultSite& site, const char* mark, Triple block, Triple thread) {
-  EXPECT_EQ(site.block, block);
-  EXPECT_EQ(site.thread, thread);
-  if (mark == nullptr) return;
-  EXPECT_EQ(file_name(site.file), "test_emulator.cu");
-  EXPECT_EQ(site.line, line_of(mark));
-}
-
-void expect_fault(const Status& status, FaultKind kind, const char* mark, Triple block, Triple thread) {
-  const Fault& fault = emulator::last_fault();
-  EXPECT_EQ(status.code(), Code::cuda);
-  ASSERT_EQ(fault.kind, kind) << emulator::name(fault.kind) << ": " << status.message();
-  expect_site(fault.here, mark, block, thread);
-  EXPECT_NE(status.message().find(fault.text), std::string::npos)
-      << "the status lacks the fault: " << status.message();
-  if (mark != nullptr) {
-    const std::string place = "test_emulator.cu:" + std::to_string(line_of(mark));
-    EXPECT_NE(status.message().find(place), std::string::npos) << status.message();
-  }
-}
-
-void expect_right(const Status& status) {
-  EXPECT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ(emulator::last_fault().kind, FaultKind::none);
-}
+const testing::Environment* const kBlockingLaunches =
+    testing::AddGlobalTestEnvironment(new BlockingLaunches);  // GoogleTest owns it
 
 class Emulator : public testing::Test {
  protected:
@@ -662,6 +588,50 @@ TEST_F(EmulatorAccess, SpinWaitsEnd) {
   expect_fault(status, FaultKind::endless, "spin.read", {0, 0, 0}, {0, 0, 0});
 }
 
+/// Nobody ever votes to end.
+__global__ void vote_for_ever_kernel(int* y) {
+  int rounds = 0;
+  while (!__any_sync(kAll, rounds < 0)) ++rounds;  // @spin.vote
+  y[threadIdx.x] = rounds;
+}
+
+__global__ void barriers_for_ever_kernel(int* y) {
+  int rounds = 0;
+  while (!__syncthreads_or(rounds < 0)) ++rounds;  // @spin.barrier
+  y[threadIdx.x] = rounds;
+}
+
+TEST_F(Emulator, EndlessMeetingsEnd) {
+  const Buffer<int> y(64);
+  emulator::set_order({});
+  emulator::set_access_limit(10000);
+  Status status = launch("vote", vote_for_ever_kernel, dim3(1), dim3(32), 0, {}, y.get());
+  expect_fault(status, FaultKind::endless, "spin.vote", {0, 0, 0}, {16, 0, 0});
+  status = launch("barriers", barriers_for_ever_kernel, dim3(1), dim3(64), 0, {}, y.get());
+  expect_fault(status, FaultKind::endless, "spin.barrier", {0, 0, 0}, {16, 0, 0});
+  emulator::set_access_limit(0);
+}
+
+/// Touches nothing and meets nobody.
+__global__ void compute_for_ever_kernel(int* y) {
+  int rounds = 0;
+  if (threadIdx.x == 3) {
+    for (;;) asm volatile("" : "+r"(rounds));  // @spin.compute
+  }
+  y[threadIdx.x] = rounds;
+}
+
+TEST_F(EmulatorAccess, EndlessComputationEnds) {
+  const Buffer<int> y(32);
+  emulator::set_time_limit(0.1);
+  for (int round = 0; round < 3; ++round) {
+    const Status status = launch("compute", compute_for_ever_kernel, dim3(2), dim3(32), 0, {}, y.get());
+    expect_fault(status, FaultKind::endless, "spin.compute", {0, 0, 0}, {3, 0, 0});
+  }
+  emulator::set_time_limit(0);
+  expect_right(launch("neighbour", neighbour_kernel<true>, dim3(1), dim3(32), 0, {}, y.get()));
+}
+
 // ---- divergence ----
 
 __global__ void early_return_kernel(float* y) {
@@ -863,6 +833,13 @@ __global__ void narrow_kernel(const T* x, T* y, int n) {
   if (i < n) y[i] = static_cast<T>(row.values[t ^ 1] + 1);
 }
 
+/// Every thread reads and writes an element of its own.
+template <class T>
+__global__ void narrow_in_place_kernel(T* y, int n) {
+  const int i = static_cast<int>(blockIdx.x * 256 + threadIdx.x);
+  if (i < n) y[i] = static_cast<T>(y[i] + 1);
+}
+
 /// Neighbours in one word belong to different threads.
 template <class T>
 void check_narrow() {
@@ -876,6 +853,8 @@ void check_narrow() {
     const T other = (i ^ 1) < n ? values[static_cast<std::size_t>(i ^ 1)] : T(0);
     ASSERT_EQ(got[static_cast<std::size_t>(i)], static_cast<T>(other + 1)) << i;
   }
+  expect_right(launch("narrow in place", narrow_in_place_kernel<T>, dim3(1), dim3(256), 0, {}, y.get(), n));
+  EXPECT_EQ(y.read()[2], static_cast<T>(got[2] + 1));
 }
 
 TEST_F(Emulator, NarrowNeighboursAreNoRace) {
@@ -992,6 +971,63 @@ TEST_F(Emulator, TheNextLaunchWorksAfterEachFault) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "what launch() reports it also takes from CUDA";
 }
 
+// ---- arithmetic ----
+
+__global__ void approximations_kernel(const float* x, float* y, int n) {
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) {
+    y[i] = __expf(x[i]);
+    y[n + i] = __logf(::fabsf(x[i]) + 1e-3f);
+    y[2 * n + i] = rsqrtf(::fabsf(x[i]) + 1e-3f);
+    y[3 * n + i] = __fdividef(x[i], 3.0f);
+  }
+}
+
+/// The last place of a float as large as `value`.
+double ulp(double value) {
+  return std::ldexp(1.0, std::max(std::ilogb(static_cast<float>(value)), -126) - 23);
+}
+
+// An error budget that is met here is to be met on a GPU: each is a little worse than what CUDA promises of it, and
+// not so bad that a right kernel would miss its budget.
+TEST_F(Emulator, ApproximationsAreWorseThanThoseOfAGpu) {
+  constexpr int kCount = 4000;
+  std::vector<float> values;
+  for (int i = 0; i < kCount; ++i) values.push_back(-40.0f + 0.02f * static_cast<float>(i));
+  const Buffer<float> x(values), y(4 * kCount);
+  expect_right(
+      launch("approximations", approximations_kernel, dim3(1), dim3(128), 0, {}, x.get(), y.get(), kCount));
+  const std::vector<float> got = y.read();
+  double worst[4] = {0, 0, 0, 0};
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const auto at = static_cast<double>(values[i]);
+    const auto positive = static_cast<double>(std::fabs(values[i]) + 1e-3f);
+    const double wanted[4] = {std::exp(at), std::log(positive), 1 / std::sqrt(positive), at / 3};
+    for (std::size_t kind = 0; kind < 4; ++kind) {
+      const auto value = static_cast<double>(got[kind * kCount + i]);
+      double error = std::fabs(value - wanted[kind]) / ulp(wanted[kind]);
+      // __expf is told by 2 + floor(1.173 |x|) units; __logf by an absolute error near 1.
+      if (kind == 0) error /= 2 + std::floor(1.173 * std::fabs(at));
+      if (kind == 1 && positive > 0.5 && positive < 2) error = std::fabs(value - wanted[kind]) / 3.6e-7;
+      ASSERT_TRUE(error <= (kind == 1 && !(positive > 0.5 && positive < 2) ? 4
+                            : kind == 0                                    ? 1.7
+                                                                           : 3.6))
+          << "kind " << kind << " at " << at;
+      worst[kind] = std::max(worst[kind], error);
+    }
+  }
+  EXPECT_GT(worst[0], 0.6) << "__expf";
+  EXPECT_GT(worst[1], 1.0) << "__logf";
+  EXPECT_GT(worst[2], 2.0) << "rsqrtf";
+  EXPECT_GT(worst[3], 1.9) << "__fdividef";
+}
+
+/// Sums whose order nobody fixes are not to be had.
+template <class T>
+concept HasAtomicAdd = requires(T* address) {
+  atomicAdd(address, T(1));
+};
+static_assert(!HasAtomicAdd<float> && !HasAtomicAdd<double> && !HasAtomicAdd<int>);
+
 // ---- limits ----
 
 __global__ void nothing_kernel() {}
@@ -1036,6 +1072,43 @@ TEST_F(Emulator, LimitsOfADevice) {
   EXPECT_EQ(detail::mutable_counters().kernel_launches, launches) << "a grid without blocks is no launch";
   EXPECT_TRUE(launch("nothing", nothing_kernel, dim3(3), dim3(32), 0, {}).ok());
   EXPECT_EQ(detail::mutable_counters().kernel_launches, launches + 1);
+}
+
+__global__ void __launch_bounds__(64) bounded_kernel() {}
+template <class T>
+__global__ void __launch_bounds__(kScanThreads) bounded_template_kernel(T* y) {
+  y[threadIdx.x] = T(1);
+}
+__global__ void __launch_bounds__(96, 4) bounded_twice_kernel() {}
+
+TEST_F(Emulator, LaunchBoundsHoldForTheRealBlock) {
+  const Buffer<float> y(2 * kScanThreads);
+  const auto rejected = [](const Status& status, const char* text) {
+    EXPECT_EQ(emulator::last_fault().kind, FaultKind::limits);
+    EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
+  };
+  expect_right(launch("bounded", bounded_kernel, dim3(2), dim3(64), 0, {}));
+  rejected(launch("bounded", bounded_kernel, dim3(2), dim3(65), 0, {}),
+           "a block of (65, 1, 1) threads; the kernel's __launch_bounds__ say at most 64");
+  rejected(launch("bounded", bounded_kernel, dim3(2), dim3(16, 5), 0, {}), "a block of (16, 5, 1) threads");
+  expect_right(launch("twice", bounded_twice_kernel, dim3(1), dim3(96), 0, {}));
+  rejected(launch("twice", bounded_twice_kernel, dim3(1), dim3(97), 0, {}), "say at most 96");
+  expect_right(
+      launch("template", bounded_template_kernel<float>, dim3(1), dim3(kScanThreads), 0, {}, y.get()));
+  rejected(
+      launch("template", bounded_template_kernel<float>, dim3(1), dim3(kScanThreads + 1), 0, {}, y.get()),
+      "say at most 128");
+  cudaFuncAttributes attributes{};
+  ASSERT_EQ(cudaFuncGetAttributes(&attributes, bounded_kernel), cudaSuccess);
+  EXPECT_EQ(attributes.maxThreadsPerBlock, 64);
+  ASSERT_EQ(cudaFuncGetAttributes(&attributes, nothing_kernel), cudaSuccess);
+  EXPECT_EQ(attributes.maxThreadsPerBlock, 1024);
+  // Without the helper the launch itself refuses.
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(1);
+  config.blockDim = dim3(65);
+  EXPECT_EQ(cudaLaunchKernelEx(&config, bounded_kernel), cudaErrorInvalidConfiguration);
+  (void)cudaGetLastError();
 }
 
 TEST_F(Emulator, LimitsOfSharedMemory) {
@@ -1278,6 +1351,137 @@ TEST(EmulatorStreams, HandlesAreChecked) {
   EXPECT_EQ(cudaEventDestroy(start), cudaErrorInvalidResourceHandle);
   EXPECT_EQ(cudaEventDestroy(end), cudaSuccess);
   (void)cudaGetLastError();
+}
+
+// ---- several workers ----
+
+template <class Base>
+class ManyWorkers : public Base {
+ protected:
+  void TearDown() override {
+    emulator::set_workers(1);
+    Base::TearDown();
+  }
+};
+using Workers = ManyWorkers<Emulator>;
+using WorkersAccess = ManyWorkers<EmulatorAccess>;
+
+template <class Body>
+void with_many_workers(Body body) {
+  for (const int workers : {2, 3, 8}) {
+    SCOPED_TRACE(workers);
+    emulator::set_workers(workers);
+    body();
+  }
+}
+
+TEST_F(Workers, GiveTheBitsOfOne) {
+  constexpr int kBlocks = 150;
+  std::vector<float> values(kBlocks * kScanThreads);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
+  const Buffer<float> x(values), y(values.size());
+  const auto run = [&] {
+    expect_right(
+        launch("scan", scan_kernel<true, true>, dim3(kBlocks), dim3(kScanThreads), 0, {}, x.get(), y.get()));
+    return y.read();
+  };
+  const emulator::Statistics start = emulator::statistics();
+  const std::vector<float> wanted = run();
+  const emulator::Statistics middle = emulator::statistics();
+  with_many_workers([&] {
+    const emulator::Statistics before = emulator::statistics();
+    EXPECT_EQ(run(), wanted);
+    const emulator::Statistics after = emulator::statistics();
+    EXPECT_EQ(after.blocks - before.blocks, kBlocks);
+    EXPECT_EQ(after.launches - before.launches, 1);
+    EXPECT_EQ(after.accesses - before.accesses, middle.accesses - start.accesses);
+  });
+}
+
+/// Every block reads what all read, and writes its own bytes of words that blocks share.
+__global__ void shared_words_kernel(const float* x, std::uint8_t* y, int n) {
+  float sum = 0;
+  for (int i = 0; i < n; ++i) sum += x[i];
+  y[blockIdx.x + gridDim.x * threadIdx.x] = static_cast<std::uint8_t>(sum);
+}
+
+TEST_F(Workers, NeighboursOfOtherBlocksAreNoRace) {
+  const Buffer<float> x(50, 1.0f);
+  const Buffer<std::uint8_t> y(101 * 32);
+  with_many_workers([&] {
+    for (int round = 0; round < 10; ++round)
+      expect_right(launch("words", shared_words_kernel, dim3(101), dim3(32), 0, {}, x.get(), y.get(), 50));
+    for (const std::uint8_t value : y.read()) ASSERT_EQ(value, 50);
+  });
+}
+
+TEST_F(WorkersAccess, FindRacesBetweenBlocks) {
+  const Buffer<float> y(512, 0.0f);
+  with_many_workers([&] {
+    for (int round = 0; round < 30; ++round) {
+      EXPECT_FALSE(launch("same_element", same_element_kernel, dim3(16), dim3(32), 0, {}, y.get()).ok());
+      const Fault& fault = emulator::last_fault();
+      ASSERT_EQ(fault.kind, FaultKind::race) << fault.text;
+      EXPECT_EQ(fault.here.line, line_of("blocks.write"));
+      EXPECT_EQ(fault.other.line, line_of("blocks.write"));
+      EXPECT_NE(fault.here.block, fault.other.block);
+      EXPECT_FALSE(launch("read_of_another_block", read_of_another_block_kernel, dim3(16), dim3(32), 0, {},
+                          y.get(), 512)
+                       .ok());
+      ASSERT_EQ(emulator::last_fault().kind, FaultKind::race) << emulator::last_fault().text;
+      EXPECT_EQ(emulator::last_fault().here.line, line_of("blocks.shift"));
+    }
+  });
+}
+
+__global__ void bad_blocks_kernel(float* y, int n) {
+  const auto block = static_cast<int>(blockIdx.x);
+  const bool bad = block == 5 || block == 6 || block == 9 || block == 40;
+  for (int i = 0; i < 50; ++i) y[block] = 1.0f;
+  y[bad ? n : block] = 2.0f;  // @bad.write
+}
+
+TEST_F(WorkersAccess, TheEarliestFaultIsTold) {
+  const Buffer<float> y(64);
+  with_many_workers([&] {
+    for (int round = 0; round < 30; ++round) {
+      const Status status = launch("bad_blocks", bad_blocks_kernel, dim3(64), dim3(1), 0, {}, y.get(), 64);
+      expect_fault(status, FaultKind::out_of_bounds, "bad.write", {5, 0, 0}, {0, 0, 0});
+    }
+  });
+}
+
+TEST_F(WorkersAccess, EndlessThreadsEnd) {
+  const Buffer<int> flag(1, 0), y(64);
+  with_many_workers([&] {
+    emulator::set_access_limit(100000);
+    const Status status = launch("spin", spin_kernel, dim3(3), dim3(1), 0, {}, flag.get());
+    emulator::set_access_limit(0);
+    expect_fault(status, FaultKind::endless, "spin.read", {0, 0, 0}, {0, 0, 0});
+    emulator::set_time_limit(0.1);
+    EXPECT_FALSE(launch("compute", compute_for_ever_kernel, dim3(2), dim3(32), 0, {}, y.get()).ok());
+    emulator::set_time_limit(0);
+    EXPECT_EQ(emulator::last_fault().kind, FaultKind::endless);
+    EXPECT_EQ(emulator::last_fault().here.line, line_of("spin.compute"));
+  });
+}
+
+TEST_F(Workers, AForkedChildHasItsOwn) {
+  const Buffer<float> y(512, 0.0f);
+  emulator::set_workers(4);
+  expect_right(launch("next_block", next_block_kernel, dim3(16), dim3(32), 0, {}, y.get(), 1));
+  EXPECT_EXIT(
+      {
+        const bool good = launch("next_block", next_block_kernel, dim3(16), dim3(32), 0, {}, y.get(), 2).ok();
+        std::_Exit(good ? 3 : 4);
+      },
+      testing::ExitedWithCode(3), "");
+}
+
+TEST_F(Workers, AreCounted) {
+  EXPECT_THROW(emulator::set_workers(0), std::invalid_argument);
+  EXPECT_THROW(emulator::set_workers(9), std::invalid_argument);
+  EXPECT_EQ(emulator::workers(), 1);
 }
 
 // ---- several host threads ----

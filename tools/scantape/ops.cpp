@@ -12,11 +12,17 @@ namespace {
 using nlohmann::ordered_json;
 
 ordered_json describe(const OpArgument& argument) {
-  return {{"name", argument.name},
-          {"shape", argument.shape},
-          {"optional", argument.optional},
-          {"gradient", argument.gradient},
-          {"dtype", argument.f64 ? "f64" : "data"}};
+  ordered_json json = {{"name", argument.name},
+                       {"shape", argument.shape},
+                       {"optional", argument.optional},
+                       {"gradient", argument.gradient},
+                       {"dtype", argument.f64    ? "f64"
+                                 : argument.wide ? "at least f32"
+                                                 : "data"}};
+  if (argument.gradient)
+    json["gradient_dtype"] = argument.wide || argument.wide_gradient ? "at least f32" : json["dtype"];
+  if (!argument.only_with.empty()) json["only_with"] = argument.only_with;
+  return json;
 }
 
 ordered_json list(const std::vector<OpArgument>& arguments) {
@@ -44,8 +50,9 @@ void print(const OpInfo& op) {
   fmt::print("{} ({})\n", op.name, name(op.kind));
   const auto arguments = [](const char* title, const std::vector<OpArgument>& all) {
     for (const OpArgument& argument : all)
-      fmt::print("  {:<8} {:<14} {}{}{}\n", title, argument.name, argument.shape,
-                 argument.optional ? ", optional" : "", argument.gradient ? ", gradient" : "");
+      fmt::print("  {:<8} {:<14} {}{}{}{}\n", title, argument.name, argument.shape,
+                 argument.only_with.empty() ? (argument.optional ? ", optional" : "") : ", only ",
+                 argument.only_with, argument.gradient ? ", gradient" : "");
   };
   arguments("input", op.inputs);
   arguments("output", op.outputs);

@@ -71,6 +71,8 @@ void add_all_options(CLI::App& command, const std::shared_ptr<Options>& options)
   command.add_option("--hidden-dim", config.hidden_dim, "D, the model's base width");
   command.add_option("--expand", config.expand, "Layers are expand * hidden-dim wide");
   command.add_option("--state-dim", config.state_dim, "N, states a layer");
+  command.add_option("--state-matrix", config.state_matrix,
+                     "A of a layer: diagonal or dense (cuda: N at most 64)");
   command.add_option("--num-layers", config.num_layers, "Layers");
   command.add_option("--discretization", config.discretization, "zoh, exp_euler, bilinear or euler");
   command.add_option("--activation", config.activation, "silu or none");

@@ -47,6 +47,13 @@ DiscretizeMethod method_from_name(const std::string& text) {
                 DiscretizeMethod::euler});
 }
 
+autograd::StateMatrix state_matrix_from_name(const std::string& text) {
+  using autograd::StateMatrix;
+  for (const StateMatrix matrix : {StateMatrix::diagonal, StateMatrix::dense})
+    if (text == name(matrix)) return matrix;
+  refuse(fmt::format("--state-matrix is {}, wants one of diagonal, dense", text));
+}
+
 Activation activation_from_name(const std::string& text) {
   return named("--activation", text, {Activation::silu, Activation::none});
 }
@@ -64,7 +71,10 @@ void require_size(const autograd::LtiConfig& config) {
   const double E = static_cast<double>(config.expand) * static_cast<double>(config.hidden_dim);
   const double parameters =
       E * static_cast<double>(config.features) +
-      static_cast<double>(config.num_layers) * E * (2 * static_cast<double>(config.state_dim) + 3);
+      static_cast<double>(config.num_layers) * (E * (2 * static_cast<double>(config.state_dim) + 3) +
+                                                (config.state_matrix == autograd::StateMatrix::dense
+                                                     ? std::pow(static_cast<double>(config.state_dim), 2)
+                                                     : 0));
   if (!(parameters <= kMostParameters))
     refuse(
         fmt::format("a model of {:.1e} parameters is too large: lower --hidden-dim, --expand, --state-dim or "
@@ -107,6 +117,7 @@ Json to_json(const TrainConfig& config) {
           {"expand", config.expand},
           {"state_dim", config.state_dim},
           {"num_layers", config.num_layers},
+          {"state_matrix", config.state_matrix},
           {"discretization", config.discretization},
           {"activation", config.activation},
           {"dtype", config.dtype},
@@ -140,6 +151,7 @@ autograd::LtiConfig lti_config(const TrainConfig& config) {
   lti.expand = config.expand;
   lti.state_dim = config.state_dim;
   lti.num_layers = config.num_layers;
+  lti.state_matrix = state_matrix_from_name(config.state_matrix);
   lti.method = method_from_name(config.discretization);
   lti.activation = activation_from_name(config.activation);
   return lti;
@@ -225,6 +237,7 @@ Json to_json(const autograd::LtiConfig& config, DType dtype) {
           {"expand", config.expand},
           {"state_dim", config.state_dim},
           {"num_layers", config.num_layers},
+          {"state_matrix", name(config.state_matrix)},
           {"discretization", name(config.method)},
           {"activation", name(config.activation)},
           {"eps", config.eps},
@@ -241,6 +254,8 @@ autograd::LtiConfig lti_config_from_json(const Json& json) {
   config.expand = json.at("expand");
   config.state_dim = json.at("state_dim");
   config.num_layers = json.at("num_layers");
+  config.state_matrix =
+      state_matrix_from_name(json.value("state_matrix", "diagonal"));  // older ones have none
   config.method = method_from_name(json.at("discretization"));
   config.activation = activation_from_name(json.at("activation"));
   config.eps = json.at("eps");

@@ -19,6 +19,9 @@ constexpr std::uint64_t kLongestHeader = 100'000'000;
 constexpr const char* kMetadata = "__metadata__";
 
 const char* format_name(DType dtype) {
+  if (dtype != DType::f32 && dtype != DType::f64)
+    throw Error(Code::invalid_argument,
+                std::string("safetensors: a tensor is ") + scantape::name(dtype) + ", wants f32 or f64");
   return dtype == DType::f32 ? "F32" : "F64";
 }
 
@@ -193,7 +196,7 @@ std::string encode_safetensors(const Safetensors& contents) {
     if (named.tensor.dtype() == DType::f32)
       append_values<float>(bytes, named.tensor);
     else
-      append_values<double>(bytes, named.tensor);
+      append_values<double>(bytes, named.tensor);  // refuses other types
   }
   return bytes;
 }

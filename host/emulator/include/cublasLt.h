@@ -1,6 +1,6 @@
-/// cuBLASLt for machines without a GPU: plain products of column-major f32 and f64 matrices, by plain loops.
-/// Names, values and meanings are NVIDIA's; what is missing here, or refused at run time, is not proven to be
-/// the same.
+/// cuBLASLt for machines without a GPU: plain products of column-major matrices, by plain loops: f32 in f32, f64 in
+/// f64, and bf16 or f16 in f32 with a result of the same 16 bits or of f32. Names, values and meanings are NVIDIA's;
+/// what is missing here, or refused at run time, is not proven to be the same.
 #pragma once
 
 #include <cuda_runtime.h>

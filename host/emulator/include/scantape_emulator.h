@@ -17,11 +17,13 @@ enum class FaultKind {
   never_written,  // a read of device or shared memory that nobody wrote
   host_pointer,   // memory of the host, or of another thread's stack
   misaligned,
-  divergence,   // a barrier, shuffle or vote that not all its threads reach
-  bad_shuffle,  // a source lane outside the mask, a width that is no power of two, ...
-  exception,    // a C++ exception left the kernel
-  limits,       // more shared memory, threads or blocks than the device has
-  endless,      // a thread that runs on and on
+  divergence,    // a barrier, shuffle or vote that not all its threads reach
+  bad_shuffle,   // a source lane outside the mask, a width that is no power of two, ...
+  exception,     // a C++ exception left the kernel
+  limits,        // more shared memory, threads or blocks than the device has
+  endless,       // a thread that runs on and on
+  stream_order,  // two streams touch the same memory, and no event or synchronisation orders them
+  host_buffer,   // the host changed its side of a copy that was still on its way
 };
 
 const char* name(FaultKind kind) noexcept;
@@ -42,8 +44,14 @@ struct Fault {
   FaultSite other;   // the other party of a race or a divergence
 };
 
-/// The fault of this host thread's last launch; kind none where that launch went well.
+/// The fault of what this host thread last launched or waited for; kind none where that went well.
 const Fault& last_fault() noexcept;
+
+/// Streams are queues that run when somebody waits for them, and then no further than is waited for. Blocking
+/// launches run at once instead, and return their own fault. To begin with the environment's
+/// CUDA_LAUNCH_BLOCKING=1 says so, as it does to CUDA.
+void set_blocking(bool blocking) noexcept;
+bool blocking() noexcept;
 
 /// In which order the threads of a block and the blocks of a grid run. Results must not depend on it.
 /// Backward threads also run ahead: those that a shuffle or a warp's barrier lets go run before any other.
@@ -58,9 +66,17 @@ struct Order {
 void set_order(Order order) noexcept;
 Order order() noexcept;
 
-/// How many accesses one block may make before it is taken to wait for something that never comes; 0: the
-/// default.
+/// How many OS threads run the blocks of a launch, 1 to 8. To begin with the environment's
+/// SCANTAPE_EMULATOR_WORKERS, else 1. Results do not depend on it; of several faults that blocks cause in each
+/// other another one may be told.
+void set_workers(int workers);
+int workers() noexcept;
+
+/// How many accesses and meetings one block may make before it is taken to wait for something that never comes;
+/// 0: the default.
 void set_access_limit(std::int64_t accesses) noexcept;
+/// How many seconds of a processor's time one thread may compute without an access or a meeting; 0: the default.
+void set_time_limit(double seconds) noexcept;
 
 /// What cudaGetDeviceCount tells from now on: a number of devices or, where `error` is not 0, that
 /// cudaError_t. One at the start. More than one share one memory: they are there to see which of them host

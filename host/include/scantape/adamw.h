@@ -18,6 +18,22 @@ namespace scantape {
 /// Async    enqueues on `stream`; does not synchronise or allocate. Reentrant.
 /// Errors   invalid_argument (shape, dtype, device, layout, overlap, betas outside [0, 1), eps <= 0, decay < 0), cuda.
 /// Source   Loshchilov, Hutter 2019, arXiv:1711.05101.
+/// Example
+///   std::vector<double> controls(kStepControls);
+///   controls[kLearningRate] = 0.1;
+///   controls[kSteps] = 1;  // this step, counted by grad_norm
+///   controls[kClipFactor] = 1;
+///   const Tensor control = Tensor::from({kStepControls}, controls);
+///   const Tensor gradient = Tensor::from({2}, std::vector<double>{3, -4});
+///   Tensor parameter = Tensor::full({2}, 1, DType::f64);
+///   Tensor first = Tensor::zeros({2}, DType::f64), second = Tensor::zeros({2}, DType::f64);
+///   AdamW args;
+///   args.parameter = parameter.writable();
+///   args.gradient = gradient;
+///   args.first_moment = first.writable();
+///   args.second_moment = second.writable();
+///   args.control = control;
+///   require(adamw(args));  // parameter is 0.9, 1.1
 struct AdamW {
   View parameter;
   ConstView gradient;

@@ -6,14 +6,24 @@ namespace scantape {
 
 /// What this thread has had done since it started: kernels launched (matrix products of the vendor's library count as
 /// one each) and ops that ran on the CPU. Differences of two readings prove where work ran.
+/// Example
+///   #include "scantape/silu.h"
+///   const std::int64_t before = counters().cpu_ops;
+///   Tensor x = Tensor::zeros({2}, DType::f32);
+///   SiluForward args;
+///   args.x = args.y = x.writable();
+///   require(silu_forward(args));
+///   const double ops = static_cast<double>(counters().cpu_ops - before);  // ops is 1
 struct Counters {
   std::int64_t kernel_launches = 0;
   std::int64_t cpu_ops = 0;
 };
 
+/// The counts so far of the thread that asks.
 Counters counters() noexcept;
 
 namespace detail {
+/// Where the library counts.
 Counters& mutable_counters() noexcept;
 
 /// Tests may listen to this thread's launches of our own kernels: the name, and the address that tells apart what one

@@ -18,6 +18,14 @@ class Error : public std::runtime_error {
 };
 
 /// The one place where a Status becomes an Error.
+/// Example
+///   bool thrown = false;
+///   try {
+///     require(Status::fail(Code::io, "the disk is full"));
+///   } catch (const Error& error) {
+///     thrown = error.code() == Code::io;
+///   }
+///   const bool as_said = thrown;  // as_said is 1
 inline void require(const Status& status) {
   if (!status.ok()) throw Error(status.code(), status.message());
 }

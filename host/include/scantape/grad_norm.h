@@ -15,6 +15,18 @@ namespace scantape {
 /// Memory   contiguous. CUDA: workspace for partial sums.
 /// Async    enqueues on `stream`; does not synchronise or allocate. Reentrant.
 /// Errors   invalid_argument (shape, dtype, device, layout, overlap), cuda.
+/// Example
+///   const Tensor gradient = Tensor::from({2}, std::vector<double>{3, -4});
+///   std::vector<double> controls(kStepControls);
+///   controls[kLearningRate] = 0.1;
+///   controls[kMaxNorm] = 1;
+///   Tensor control = Tensor::from({kStepControls}, controls);
+///   GradNorm args;
+///   args.gradient = gradient;
+///   args.control = control.writable();
+///   require(grad_norm(args));
+///   const double norm = control.values<double>()[kGradNorm];      // norm is 5
+///   const double factor = control.values<double>()[kClipFactor];  // factor is 0.2
 struct GradNorm {
   ConstView gradient, loss;
   View control;

@@ -13,6 +13,16 @@ namespace scantape {
 /// Memory   contiguous. CUDA: workspace for partial sums.
 /// Async    enqueues on `stream`; does not synchronise or allocate. Reentrant.
 /// Errors   invalid_argument (shape, dtype, device, layout, overlap), cuda.
+/// Example
+///   const Tensor prediction = Tensor::from({3}, std::vector<double>{1, 2, 99}), target = Tensor::zeros({3}, DType::f64);
+///   const Tensor mask = Tensor::from({3}, std::vector<double>{1, 1, 0});
+///   Tensor loss = Tensor::empty({}, DType::f64);
+///   MseForward forward;
+///   forward.prediction = prediction;
+///   forward.target = target;
+///   forward.mask = mask;
+///   forward.loss = loss.writable();
+///   require(mse_forward(forward));  // loss is 2.5
 struct MseForward {
   ConstView prediction, target, mask;
   View loss;
@@ -22,6 +32,14 @@ struct MseForward {
 /// d_prediction = 2 (prediction - target) / n * d_loss where counted, else 0. `loss` is not read. The target has no gradient.
 ///
 /// Shapes   d_loss [] (f64);  d_prediction as prediction.
+/// Example
+///   const Tensor d_loss = Tensor::full({}, 1, DType::f64);
+///   Tensor d_prediction = Tensor::empty({3}, DType::f64);
+///   MseBackward backward;
+///   static_cast<MseForward&>(backward) = forward;
+///   backward.d_loss = d_loss;
+///   backward.d_prediction = {d_prediction.writable(), WriteMode::overwrite};
+///   require(mse_backward(backward));  // d_prediction is 1, 2, 0
 struct MseBackward : MseForward {
   ConstView d_loss;
   Gradient d_prediction;

@@ -13,6 +13,9 @@ const char* name(Code code) noexcept;
 
 /// The outcome of an op: a code and, where it failed, one sentence that names the op, the argument, what it got and
 /// what it wants. Functions of the kernel library return it and never throw, print, abort or exit.
+/// Example
+///   const Status status = Status::fail(Code::invalid_argument, "silu: x has no elements");
+///   const bool told = !status.ok() && status.message() == "silu: x has no elements";  // told is 1
 class [[nodiscard]] Status {
  public:
   Status() noexcept = default;  // success

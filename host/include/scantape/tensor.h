@@ -12,6 +12,11 @@ namespace scantape {
 
 /// A dense or strided tensor that shares ownership of its memory. Copying a Tensor copies the handle. Functions throw
 /// Error (out_of_memory, cuda, invalid_argument). Not thread-safe for writers of one storage.
+/// Example
+///   const Tensor a = Tensor::from({2, 3}, std::vector<double>{1, 2, 3, 4, 5, 6});
+///   const Tensor middle = a.slice(1, 1, 2);           // middle is 2, 5
+///   const Tensor rounded = a.to(DType::bf16);         // rounded is 1, 2, 3, 4, 5, 6
+///   const Tensor flat = a.reshape({6}).slice(0, 4, 6); // flat is 5, 6
 class Tensor {
  public:
   Tensor() noexcept = default;  // absent
@@ -20,7 +25,7 @@ class Tensor {
   static Tensor empty(const Shape& shape, DType dtype, Device device = kCpu);
   static Tensor zeros(const Shape& shape, DType dtype, Device device = kCpu);
   static Tensor full(const Shape& shape, double value, DType dtype, Device device = kCpu);
-  /// Copies `values` (row-major, as many as the shape holds).
+  /// Copies `values` (row-major, as many as the shape holds): float, double, BFloat16 or Float16, as below.
   template <class T>
   static Tensor from(const Shape& shape, const std::vector<T>& values, Device device = kCpu);
 
@@ -48,7 +53,7 @@ class Tensor {
 
   Tensor clone() const;                  // contiguous copy on the same device
   Tensor to(Device device) const;        // contiguous copy; the tensor itself where it is there already
-  Tensor to(DType dtype) const;          // the one explicit conversion, value by value
+  Tensor to(DType dtype) const;          // the one explicit conversion, between any two types, rounding once
   void copy_from(const Tensor& source);  // equal shape and dtype, any device
   void fill_zero();
 

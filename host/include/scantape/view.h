@@ -6,20 +6,55 @@
 #include <initializer_list>
 #include <string>
 
+#include "scantape/half.h"
+
 namespace scantape {
 
-/// Element types. Nothing is ever converted from one to another silently.
-enum class DType : std::uint8_t { f32, f64 };
+/// Element types. Nothing is ever converted from one to another silently. bf16 and f16 store: an op that takes them
+/// computes in f32 and rounds once where it writes.
+enum class DType : std::uint8_t { f32, f64, bf16, f16 };
 
 const char* name(DType dtype) noexcept;  // "f32"
 constexpr std::int64_t size_of(DType dtype) noexcept {
-  return dtype == DType::f32 ? 4 : 8;
+  return dtype == DType::f64 ? 8 : dtype == DType::f32 ? 4 : 2;
+}
+/// True for the types of 16 bits.
+constexpr bool is_16_bit(DType dtype) noexcept {
+  return dtype == DType::bf16 || dtype == DType::f16;
+}
+/// What must not be narrower than f32 has this type beside data of `dtype`.
+constexpr DType at_least_f32(DType dtype) noexcept {
+  return is_16_bit(dtype) ? DType::f32 : dtype;
 }
 
+namespace detail {
+
+/// Other types have none.
 template <class T>
-inline constexpr DType dtype_of = DType::f32;
+struct DTypeOf;
+/// Those that have.
 template <>
-inline constexpr DType dtype_of<double> = DType::f64;
+struct DTypeOf<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::f64;
+};
+template <>
+struct DTypeOf<BFloat16> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct DTypeOf<Float16> {
+  static constexpr DType value = DType::f16;
+};
+
+}  // namespace detail
+
+/// The element type of float, double, BFloat16 and Float16.
+template <class T>
+inline constexpr DType dtype_of = detail::DTypeOf<T>::value;
 
 /// Where the bytes are. `cuda` is a GPU in a native build and the emulator in an emulated one.
 struct Device {
@@ -34,14 +69,20 @@ struct Device {
   friend constexpr bool operator!=(Device a, Device b) noexcept { return !(a == b); }
 };
 
+/// The devices that most programs use.
 inline constexpr Device kCpu{Device::Kind::cpu, 0};
 inline constexpr Device kCuda{Device::Kind::cuda, 0};
 
 std::string name(Device device);  // "cpu", "cuda:0"
 
+/// Tensors have at most so many dimensions.
 inline constexpr int kMaxRank = 6;
 
 /// Sizes of the dimensions, outermost first (row-major). Rank 0 is a scalar of one element.
+/// Example
+///   const Shape shape{2, 3, 4};
+///   const double elements = static_cast<double>(shape.elements());  // elements is 24
+///   const bool named = name(shape) == "[2, 3, 4]";                  // named is 1
 class Shape {
  public:
   Shape() noexcept = default;
@@ -112,6 +153,11 @@ struct Rows {
 };
 
 /// True where the view can be seen as rows with one stride; ops accept exactly these. A scalar is one row of one.
+/// Example
+///   float numbers[6] = {};
+///   Rows rows;
+///   const bool fits = as_rows(ConstView(numbers, DType::f32, kCpu, {2, 3}), &rows);  // fits is 1
+///   const double stride = static_cast<double>(rows.stride);                          // stride is 3
 bool as_rows(const ConstView& view, Rows* rows) noexcept;
 bool is_contiguous(const ConstView& view) noexcept;
 

@@ -9,6 +9,7 @@
 
 namespace scantape::autograd {
 
+/// What gradcheck compares with, and what it expects.
 struct GradcheckOptions {
   double tolerance = 1e-6;
   double step = 1e-4;      ///< times max(1, |x|); differences of fourth order reach two steps each way
@@ -17,6 +18,7 @@ struct GradcheckOptions {
   std::vector<int> zero_gradients;  ///< inputs whose gradient is expected to be exactly zero everywhere
 };
 
+/// What was found for one input.
 struct GradcheckRow {
   std::string argument;
   double max_rel_err = 0;
@@ -25,6 +27,7 @@ struct GradcheckRow {
   std::string message;  ///< empty where it passed
 };
 
+/// What was found for all.
 struct GradcheckReport {
   std::vector<GradcheckRow> rows;  ///< one an input
   bool pass() const noexcept;
@@ -41,6 +44,13 @@ using DifferentiableFunction = std::function<std::vector<Variable>(const std::ve
 /// Errors   Error(invalid_argument) for inputs that are not f64 or have no elements. A gradient that is all zero by
 ///          finite differences fails its row unless it is listed in zero_gradients: such a check would see nothing.
 /// Accuracy an element's error is |analytic - numeric| / (|numeric| + RMS of its slice); NaN fails.
+/// Example
+///   #include "scantape/autograd/ops.h"
+///   const Tensor x = Tensor::from({2, 2}, std::vector<double>{0.5, -1, 2, 0.1});
+///   const auto function = [](const std::vector<autograd::Variable>& in) {
+///     return std::vector<autograd::Variable>{autograd::softplus(autograd::silu(in[0]))};
+///   };
+///   const bool pass = autograd::gradcheck(function, {x}).pass();  // pass is 1
 GradcheckReport gradcheck(const DifferentiableFunction& function, const std::vector<Tensor>& inputs,
                           const GradcheckOptions& options = {});
 

@@ -1,34 +1,83 @@
 #pragma once
 
 #include "scantape/autograd/variable.h"
-#include "scantape/discretize.h"
+#include "scantape/discretized_scan.h"
 #include "scantape/state_output.h"
 
 /// The differentiable ops on variables. Shapes, dtypes, limits and errors are those of the op's contract in
 /// scantape/<op>.h; failures are thrown as Error. Each records itself on the tape of its inputs; with constants alone
 /// it computes the same bits and records nothing.
+///
+/// Example
+///   #include "scantape/autograd/tape.h"
+///   autograd::Tape tape;
+///   const autograd::Variable x = tape.leaf(Tensor::from({1, 2}, std::vector<double>{1, 2}));
+///   const autograd::Variable weight = tape.leaf(Tensor::from({1, 2}, std::vector<double>{3, 4}));
+///   const autograd::Variable y = autograd::projection(x, weight);
+///   const autograd::Variable loss = autograd::mse(y, Tensor::full({1, 1}, 10, DType::f64));
+///   tape.backward(loss);
+///   const Tensor d_weight = tape.gradient(weight);  // d_weight is 2, 4
 namespace scantape::autograd {
 
+/// One input, one output, and for the first two the parameters of a layer.
 Variable projection(const Variable& x, const Variable& weight, const Variable& bias = {});
-Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, double eps = 1e-5);
+Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias = {}, double eps = 1e-5);
+Variable rms_norm(const Variable& x, const Variable& weight, const Variable& bias = {}, double eps = 1e-5);
+
+/// A norm of r = x + residual, and r itself, for the next layer to go on from: one pass over memory.
+struct Normed {
+  Variable y, r;
+};
+Normed residual_layer_norm(const Variable& x, const Variable& residual, const Variable& weight,
+                           const Variable& bias = {}, double eps = 1e-5);
+Normed residual_rms_norm(const Variable& x, const Variable& residual, const Variable& weight,
+                         const Variable& bias = {}, double eps = 1e-5);
+
+/// layer_norm(projection(x, weight, bias), norm_weight, norm_bias) without what lies between.
+Variable projection_layer_norm(const Variable& x, const Variable& weight, const Variable& bias,
+                               const Variable& norm_weight, const Variable& norm_bias = {},
+                               double eps = 1e-5);
+
+/// Elementwise, of any shape.
 Variable softplus(const Variable& x);
 Variable silu(const Variable& x);
 
+/// What the form of A has, B_bar or s, and F where it was asked for; the rest is absent.
 struct Discretized {
-  Variable A_bar, B_bar;
+  Variable A_bar, B_bar, F, s;
 };
+/// A diagonal or dense A takes B; one number a head (dt [B, L, H]) takes none.
 Discretized discretize(const Variable& dt, const Variable& A, const Variable& B,
-                       DiscretizeMethod method = DiscretizeMethod::zoh);
+                       DiscretizeMethod method = DiscretizeMethod::zoh, bool with_F = false);
 
+/// All states of the recurrence h_t = a_t h_{t-1} + b_t, and the last one, which carries a gradient of its own.
 struct Scanned {
   Variable h, final_state;
 };
-Scanned scan(const Variable& a, const Variable& b, const Variable& h0 = {});
+struct ScanOptions {
+  Tensor start;  ///< a constant: flags have no gradient
+  ScanDirection direction = ScanDirection::forward;
+  bool minus_one = false;
+};
+Scanned scan(const Variable& a, const Variable& b, const Variable& h0 = {}, const ScanOptions& options = {});
 
+/// scan(A_bar, s u, h0) with the A_bar and s that discretize makes of dt and a diagonal A, without what lies between.
+struct DiscretizedScanOptions {
+  DiscretizeMethod method = DiscretizeMethod::zoh;
+  Tensor start;
+  ScanDirection direction = ScanDirection::forward;
+};
+Scanned discretized_scan(const Variable& dt, const Variable& A, const Variable& u, const Variable& h0 = {},
+                         const DiscretizedScanOptions& options = {});
+
+/// residual + act(z + D u): what a state space layer adds to its input.
 Variable state_output(const Variable& z, const Variable& u, const Variable& D, const Variable& residual,
                       Activation activation = Activation::silu);
 
-/// The target and the mask are constants: an error where they are recorded.
+/// Of the losses the target and the mask are constants: an error where they are recorded.
 Variable mse(const Variable& prediction, const Variable& target, const Variable& mask = {});
+Variable huber(const Variable& prediction, const Variable& target, double k = 1, const Variable& mask = {});
+Variable quantile(const Variable& prediction, const Variable& target, double q = 0.5,
+                  const Variable& mask = {});
 
 }  // namespace scantape::autograd

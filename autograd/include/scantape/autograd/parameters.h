@@ -9,6 +9,9 @@
 namespace scantape::autograd {
 
 /// A generator of random numbers that gives the same ones on every machine: SplitMix64, Box-Muller for normals.
+/// Example
+///   autograd::Random random(7), again(7);
+///   const bool equal = random.normal() == again.normal();  // equal is 1
 class Random {
  public:
   explicit Random(std::uint64_t seed) noexcept : state_(seed) {}
@@ -24,6 +27,14 @@ class Random {
 
 /// The parameters of a model in one flat tensor, their gradients in another, so that the optimiser works in one launch.
 /// Those with weight decay come first. Each parameter starts at a multiple of 16 bytes; the padding stays zero.
+/// Example
+///   autograd::Parameters parameters;
+///   const int weight = parameters.add("weight", {2, 2}, true, {1, 2, 3, 4});
+///   const int bias = parameters.add("bias", {2}, false, {5, 6});
+///   parameters.allocate(DType::f32, kCpu);
+///   const Tensor b = parameters.value(bias);                         // b is 5, 6
+///   const double count = static_cast<double>(parameters.count());    // count is 6
+///   const bool decayed = parameters.entries()[weight].decay;         // decayed is 1
 class Parameters {
  public:
   struct Entry {

@@ -32,6 +32,13 @@ class Saved {
 /// Each gradient is written by its first writer and added to by later ones inside the op's kernel. What an op saved is
 /// released as the loop passes it, unless `retain`. Gradients of inner variables are freed when their op has run.
 /// One tape serves one thread; tapes are independent of each other.
+/// Example
+///   #include "scantape/autograd/ops.h"
+///   autograd::Tape tape;
+///   const autograd::Variable x = tape.leaf(Tensor::from({2}, std::vector<double>{0, 2}));
+///   const autograd::Variable y = autograd::silu(x);
+///   tape.backward({{y, Tensor::from({2}, std::vector<double>{1, 10})}});
+///   const Tensor d_x = tape.gradient(x);  // d_x is 0.5, 10.9078
 class Tape {
  public:
   /// The backward of one op: fills the gradients that `pass` wants.
@@ -136,7 +143,7 @@ void call_op(Device device, Status (*function)(const Args&, Stream) noexcept,
     scratch = Tensor::empty({(bytes + 7) / 8}, DType::f64, device);
     args.workspace = {scratch.writable().as<void>(), bytes};
   }
-  require(function(args, Stream{}));
+  require(function(args, current_stream()));
 }
 
 template <class Args>

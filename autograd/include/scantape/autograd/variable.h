@@ -11,6 +11,12 @@ class Tape;
 
 /// A tensor that an op takes or gives. Made from a Tensor it is a constant; made by Tape::leaf or by an op with an
 /// input on a tape it is recorded there. A handle: copying it copies no values.
+/// Example
+///   #include "scantape/autograd/tape.h"
+///   autograd::Tape tape;
+///   const autograd::Variable weight = tape.leaf(Tensor::full({2}, 1, DType::f64));
+///   const autograd::Variable constant = Tensor::full({2}, 3, DType::f64);
+///   const bool recorded = weight.recorded() && !constant.recorded();  // recorded is 1
 class Variable {
  public:
   Variable() noexcept = default;                                 // absent: leaves an optional argument out
