@@ -11,6 +11,7 @@
 #include "scantape/counters.h"
 #include "scantape/discretized_scan.h"
 #include "scantape/tensor.h"
+#include "unbacked.h"
 
 namespace scantape::cases {
 namespace {
@@ -274,13 +275,12 @@ TEST_P(DiscretizedScan, SkippedGradientsCostNoLaunch) {
 /// a, s and s u are never in memory: the workspace is a few numbers for each sequence and part of time.
 TEST(DiscretizedScanCost, WorkspaceIsFarBelowASequence) {
   if (!is_available(kCuda)) GTEST_SKIP() << "no cuda device: " << cuda_backend();
-  alignas(256) static char anywhere[256];  // never looked into
-  const auto view = [](const Shape& shape) { return View(anywhere, DType::f32, kCuda, shape); };
   std::printf("     B      L      N  dt        forward   backward   a, s and s u (bytes)\n");
   for (const auto& [batch, length, states] : std::vector<std::array<std::int64_t, 3>>{
            {32, 60, 16}, {8, 2048, 64}, {8, 4096, 64}, {8, 16384, 64}, {1, 65536, 1024}})
     for (const bool varying : {true, false}) {
       const Shape sequence{batch, length, states};
+      Unbacked view(DType::f32, kCuda);
       DiscretizedScanBackward args;
       args.u = view(sequence);
       args.dt = view(varying ? sequence : Shape{states});
@@ -292,9 +292,8 @@ TEST(DiscretizedScanCost, WorkspaceIsFarBelowASequence) {
       args.d_A = {view({states}), WriteMode::overwrite};
       args.d_u = {view(sequence), WriteMode::overwrite};
       args.d_h0 = {view({batch, states}), WriteMode::overwrite};
-      // All over one another, which the public query would refuse.
-      const std::int64_t forward = cuda::discretized_scan_forward_workspace(args),
-                         backward = cuda::discretized_scan_backward_workspace(args);
+      const std::int64_t forward = discretized_scan_forward_workspace(args),
+                         backward = discretized_scan_backward_workspace(args);
       const std::int64_t composed = (varying ? 3 : 1) * sequence.elements() * 4;
       std::printf("%6lld %6lld %6lld  %-8s %8lld %10lld %10lld\n", static_cast<long long>(batch),
                   static_cast<long long>(length), static_cast<long long>(states),

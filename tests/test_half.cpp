@@ -24,7 +24,6 @@ namespace {
 
 struct Brain {
   using Type = BFloat16;
-  static constexpr DType kDType = DType::bf16;
   static constexpr int kMantissa = 7, kLowest = -126, kHighest = 127;
 #if SCANTAPE_HAS_CUDA_HEADERS
   static std::uint16_t cuda(float x) {
@@ -41,7 +40,6 @@ struct Brain {
 
 struct Ieee {
   using Type = Float16;
-  static constexpr DType kDType = DType::f16;
   static constexpr int kMantissa = 10, kLowest = -14, kHighest = 15;
 #if SCANTAPE_HAS_CUDA_HEADERS
   static std::uint16_t cuda(float x) {

@@ -12,6 +12,7 @@
 #include "scantape/projection_layer_norm.h"
 #include "scantape/rms_norm.h"
 #include "scantape/tensor.h"
+#include "unbacked.h"
 
 namespace scantape::cases {
 namespace {
@@ -243,8 +244,6 @@ TEST(ProjectionLayerNorm, AddsWhatItWouldWrite) {
 /// p is never in memory: not forward, and backward less than all of its cotangent is.
 TEST(ProjectionLayerNorm, WorkspaceIsBelowTheRows) {
   if (!is_available(kCuda)) GTEST_SKIP() << "no cuda device: " << cuda_backend();
-  alignas(256) static char anywhere[256];  // never looked into
-  const auto view = [](const Shape& shape) { return View(anywhere, DType::f32, kCuda, shape); };
   std::printf("         M      I      E  forward  overwrite  accumulate   M E (bytes of workspace)\n");
   for (const auto& [rows, in, width] : std::vector<std::array<std::int64_t, 3>>{{64, 16, 64},
                                                                                 {1920, 256, 512},
@@ -253,10 +252,12 @@ TEST(ProjectionLayerNorm, WorkspaceIsBelowTheRows) {
                                                                                 {65536, 64, 4096},
                                                                                 {1 << 20, 256, 512},
                                                                                 {4096, 128, 16384}}) {
+    Unbacked view(DType::f32, kCuda);
     ProjectionLayerNormBackward args;
     args.x = view({rows, in});
     args.weight = view({width, in});
     args.bias = args.norm_weight = args.norm_bias = view({width});
+    args.y = view({rows, width});
     args.d_y = view({rows, width});
     args.statistics = view({rows, 3});
     std::int64_t bytes[2];
@@ -264,11 +265,11 @@ TEST(ProjectionLayerNorm, WorkspaceIsBelowTheRows) {
       const WriteMode mode = accumulated ? WriteMode::accumulate : WriteMode::overwrite;
       args.d_x = {view({rows, in}), mode};
       args.d_weight = {view({width, in}), mode};
-      args.d_bias = args.d_norm_weight = args.d_norm_bias = {view({width}), mode};
-      // All over one another, which the public query would refuse.
-      bytes[accumulated ? 1 : 0] = cuda::projection_layer_norm_backward_workspace(args);
+      for (Gradient* gradient : {&args.d_bias, &args.d_norm_weight, &args.d_norm_bias})
+        *gradient = {view({width}), mode};
+      bytes[accumulated ? 1 : 0] = projection_layer_norm_backward_workspace(args);
     }
-    const std::int64_t forward = cuda::projection_layer_norm_forward_workspace(args), all = rows * width * 4;
+    const std::int64_t forward = projection_layer_norm_forward_workspace(args), all = rows * width * 4;
     std::printf("%10lld %6lld %6lld %8lld %10lld %11lld %12lld\n", static_cast<long long>(rows),
                 static_cast<long long>(in), static_cast<long long>(width), static_cast<long long>(forward),
                 static_cast<long long>(bytes[0]), static_cast<long long>(bytes[1]),

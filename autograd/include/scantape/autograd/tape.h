@@ -48,7 +48,8 @@ class Tape {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  /// A variable whose gradient is wanted. With a `gradient` tensor (shape, dtype, device of the value) backward writes
+  /// A variable whose gradient is wanted, f32 or f64: data of 16 bits enters as a constant, and what reads it computes the
+  /// gradients of f32 parameters. With a `gradient` tensor (shape, dtype, device of the value) backward writes
   /// there: overwriting it, or adding to it where `mode` is accumulate. A leaf that no gradient reaches gets zeros
   /// (overwrite) or is left as it is (accumulate).
   Variable leaf(const Tensor& value);
