@@ -10,7 +10,7 @@ import unittest
 
 PROGRAM = sys.argv.pop(1)
 DATA = os.environ.get("SCANTAPE_TEST_DATA")
-SANITIZED = "ASAN_OPTIONS" in os.environ  # its shadow and quarantine take memory of their own
+SANITIZED = {"ASAN_OPTIONS", "TSAN_OPTIONS"} & set(os.environ)  # sanitizers take memory of their own
 
 
 def run(*arguments):
