@@ -99,7 +99,7 @@ Lti::Lti(const LtiConfig& config, DType dtype, Device device, std::uint64_t seed
   parameters_.allocate(dtype, device);
 }
 
-Variable Lti::forward(Tape* tape, const Variable& input, WriteMode mode) const {
+Variable Lti::run(Tape* tape, const Variable& input, WriteMode mode) const {
   if (!input.present() || input.shape().rank() != 3 || input.shape().back() != config_.features)
     throw Error(Code::invalid_argument,
                 "lti: x has shape " + (input.present() ? name(input.shape()) : "absent") + ", wants [B, L, " +

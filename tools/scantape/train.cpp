@@ -2,6 +2,7 @@
 
 #include "commands.h"
 #include "shared_options.h"
+#include "train/model.h"
 #include "train/trainer.h"
 
 namespace scantape::cli {
@@ -67,7 +68,7 @@ void add_all_options(CLI::App& command, const std::shared_ptr<Options>& options)
   command.option_defaults()->always_capture_default();
   command.add_option("--data-dir", config.data_dir, "Directory of DBN bar files, or one file")->required();
   command.add_option("--output-dir", config.output_dir, "Where the run is written; made if it is not there");
-  command.add_option("--model", config.model, "Model family")->check(CLI::IsMember({"lti"}));
+  command.add_option("--model", config.model, "Model family")->check(CLI::IsMember(train::model_families()));
   command.add_option("--hidden-dim", config.hidden_dim, "D, the model's base width");
   command.add_option("--expand", config.expand, "Layers are expand * hidden-dim wide");
   command.add_option("--state-dim", config.state_dim, "N, states a layer");
