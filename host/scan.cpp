@@ -48,8 +48,6 @@ void check_sequence(Check& check, const char* argument, const ConstView& sequenc
   check.input("a", args.a, wide(form.decay, decay_layout(args)));
   check.optional_input("h0", args.h0, wide(form.state));
   check.optional_input("start", args.start, "B L");
-  check.require(!is_dense(args) || !is_16_bit(sequence.dtype),
-                "a is one matrix, which wants tensors of f32 or f64");
   check.number("direction", static_cast<double>(args.direction), args.direction <= ScanDirection::reversed,
                "forward or reversed");
 }

@@ -380,24 +380,18 @@ Status backward(const ScanBackward& args, Room& room, bool run, Stream stream) {
 constexpr const char* kNoDtype = "scan: no CUDA kernel for this dtype";
 
 Status forward(const ScanForward& args, Room& room, bool run, Stream stream) {
-  if (dense_scan::is_dense(args))
-    return dispatch_dtype(args.b.dtype, kNoDtype, [&](auto zero) {
-      return dense_scan::forward<decltype(zero)>(args, room, run, stream);
-    });
   return dispatch_storage(args.b.dtype, kNoDtype, [&](auto zero) {
     using S = decltype(zero);
+    if (dense_scan::is_dense(args)) return dense_scan::forward<S>(args, room, run, stream);
     return args.start.present ? forward<S, true>(args, room, run, stream)
                               : forward<S, false>(args, room, run, stream);
   });
 }
 
 Status backward(const ScanBackward& args, Room& room, bool run, Stream stream) {
-  if (dense_scan::is_dense(args))
-    return dispatch_dtype(args.h.dtype, kNoDtype, [&](auto zero) {
-      return dense_scan::backward<decltype(zero)>(args, room, run, stream);
-    });
   return dispatch_storage(args.h.dtype, kNoDtype, [&](auto zero) {
     using S = decltype(zero);
+    if (dense_scan::is_dense(args)) return dense_scan::backward<S>(args, room, run, stream);
     return args.start.present ? backward<S, true>(args, room, run, stream)
                               : backward<S, false>(args, room, run, stream);
   });

@@ -34,7 +34,10 @@
 // add to it at each step; an item and part leaves one N x N matrix in the workspace, and these are added in order.
 // Forward saves nothing but h.
 //
-// Variants: N <= 16 and N <= 64, with and without the sum of d_A, f32 and f64.
+// Sequences may be stored in 16 bits, as scan.cu says of S and T. What parts hand to each other is T: the walk over parts
+// is one whose sequences are T.
+//
+// Variants: N <= 16 and N <= 64, with and without the sum of d_A, f32, f64, bf16 and f16.
 //
 // Bytes: forward reads v, writes h: 2 n elements; backward reads d_h and h, writes d_v: 3 n. In parts v (d_h) is read
 // twice, and d_A's sums are N^2 / 128 elements a row.
@@ -53,8 +56,10 @@ inline constexpr std::int64_t kMostPartBlocks = 1024, kMostItemBlocks = 4096;
 
 /// A walk through time, forward or backward, in steps of its own order. There are `rows` steps with a row of the
 /// tensors each, and one more where `steps` is rows + 1.
-template <class T>
+template <class S>
 struct Walk {
+  using T = Compute<S>;
+
   int n = 0;
   std::int64_t batch = 0, rows = 0, steps = 0;
   std::int64_t parts = 1, part_steps = 0;  // the last part takes what is left, unless each ends at `ends`
@@ -63,24 +68,27 @@ struct Walk {
   const T* matrix = nullptr;
   bool transposed = false, minus_one = false;
 
-  Source<T> input, initial;
+  Source<S> input;
+  Source<T> initial;
   bool adds_initial = false;  // the first step adds `initial` as it is: nothing decays before it
-  const T* start = nullptr;   // [batch, rows]
+  const S* start = nullptr;   // [batch, rows]
   int lag = 0;                // the flag of step r stands at the row of step r - lag
 
   const T* before = nullptr;  // [batch, parts - 1, n]: the state before part 1, 2, ...
-  Target<T> output, last;     // each step; the last one
+  Target<S> output;           // each step
+  Target<T> last;             // the last one
   T *ends = nullptr,
     *cuts = nullptr;  // where wanted: of [batch, parts] the state after it, and whether one starts
 
-  Source<T> earlier, earlier_initial;  // h and h0 of the forward scan, for the sum of d_A
-  T* sums = nullptr;                   // [batch, parts, n, n]
+  Source<S> earlier;          // h of the forward scan, for the sum of d_A
+  Source<T> earlier_initial;  // its h0
+  T* sums = nullptr;          // [batch, parts, n, n]
 
   __device__ std::int64_t row(std::int64_t item, std::int64_t step) const {
     return item * rows + (flipped ? rows - 1 - step : step);
   }
   __device__ bool starts_at(std::int64_t item, std::int64_t step) const {
-    return start != nullptr && step >= 0 && start[row(item, step)] != T(0);
+    return start != nullptr && step >= 0 && loaded_from(start + row(item, step)) != T(0);
   }
   /// Whether the state before `step` takes no part in it.
   __device__ bool is_fresh(std::int64_t item, std::int64_t step) const {
@@ -117,12 +125,13 @@ struct Cells {
 };
 
 /// This thread's part of a walk. Columns beyond n are zero in every factor and stay zero in the state.
-template <class T, int kColumns, bool kSums>
+template <class S, int kColumns, bool kSums>
 class Walker {
  public:
+  using T = Compute<S>;
   using Storage = Cells<T, kColumns, kSums>;
 
-  __device__ Walker(const Walk<T>& walk, Storage& cells) : walk_(walk), cells_(cells) {
+  __device__ Walker(const Walk<S>& walk, Storage& cells) : walk_(walk), cells_(cells) {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int k = column(c), at = walk.transposed ? k * walk.n + self_ : self_ * walk.n + k;
@@ -240,7 +249,7 @@ class Walker {
     }
   }
 
-  const Walk<T>& walk_;
+  const Walk<S>& walk_;
   Storage& cells_;
   const int self_ = static_cast<int>(threadIdx.x) / kLanes;  // the row of this thread
   const int lane_ = static_cast<int>(threadIdx.x) % kLanes;
@@ -250,10 +259,10 @@ class Walker {
   bool cut_ = false;
 };
 
-template <class T, int kColumns, bool kSums>
-static __global__ void __launch_bounds__(kLanes* kLanes* kColumns, 1) scan_dense_walk_kernel(Walk<T> walk) {
-  auto& cells = shared_storage<Cells<T, kColumns, kSums>>();
-  Walker<T, kColumns, kSums> walker(walk, cells);
+template <class S, int kColumns, bool kSums>
+static __global__ void __launch_bounds__(kLanes* kLanes* kColumns, 1) scan_dense_walk_kernel(Walk<S> walk) {
+  auto& cells = shared_storage<Cells<Compute<S>, kColumns, kSums>>();
+  Walker<S, kColumns, kSums> walker(walk, cells);
   for (std::int64_t item = blockIdx.y; item < walk.batch; item += gridDim.y)
     for (std::int64_t part = blockIdx.x; part < walk.parts; part += gridDim.x) walker.run(item, part);
 }
@@ -294,36 +303,37 @@ Carried<T> take_carried(std::int64_t batch, std::int64_t parts, std::int64_t n, 
   return carried;
 }
 
-template <class T, int kColumns, bool kSums>
-static Status launch_walk(const Walk<T>& walk, Stream stream) {
+template <class S, int kColumns, bool kSums>
+static Status launch_walk(const Walk<S>& walk, Stream stream) {
   const auto most = [](std::int64_t count, std::int64_t limit) {
     return static_cast<unsigned>(count < limit ? count : limit);
   };
-  return launch("scan_dense_walk_kernel", scan_dense_walk_kernel<T, kColumns, kSums>,
+  return launch("scan_dense_walk_kernel", scan_dense_walk_kernel<S, kColumns, kSums>,
                 dim3(most(walk.parts, kMostPartBlocks), most(walk.batch, kMostItemBlocks)),
                 dim3(kLanes * kLanes * kColumns), 0, stream, walk);
 }
 
-template <class T, bool kSums>
-static Status launch_walk(const Walk<T>& walk, Stream stream) {
-  return walk.n <= 16 ? launch_walk<T, 4, kSums>(walk, stream)
-                      : launch_walk<T, kMost / kLanes, kSums>(walk, stream);
+template <class S, bool kSums>
+static Status launch_walk(const Walk<S>& walk, Stream stream) {
+  return walk.n <= 16 ? launch_walk<S, 4, kSums>(walk, stream)
+                      : launch_walk<S, kMost / kLanes, kSums>(walk, stream);
 }
 
 /// Each part but the last from nothing, to where it ends.
-template <class T>
-Walk<T> walk_to_ends(Walk<T> walk, const Carried<T>& carried) noexcept {
+template <class S>
+Walk<S> walk_to_ends(Walk<S> walk, const Carried<Compute<S>>& carried) noexcept {
   --walk.parts;
-  walk.output = walk.last = Target<T>{};
+  walk.output = {};
+  walk.last = {};
   walk.ends = carried.ends;
   walk.cuts = carried.cuts;
   return walk;
 }
 
 /// From part to part: a step is a part.
-template <class T>
-Walk<T> walk_over_parts(const Walk<T>& whole, const Carried<T>& carried) noexcept {
-  Walk<T> walk;
+template <class S>
+Walk<Compute<S>> walk_over_parts(const Walk<S>& whole, const Carried<Compute<S>>& carried) noexcept {
+  Walk<Compute<S>> walk;
   walk.n = whole.n;
   walk.batch = whole.batch;
   walk.rows = walk.steps = whole.parts - 1;
@@ -336,63 +346,66 @@ Walk<T> walk_over_parts(const Walk<T>& whole, const Carried<T>& carried) noexcep
   return walk;
 }
 
-template <class T>
-static Status run_walk(Walk<T> walk, const Carried<T>& carried, Stream stream) {
+template <class S>
+static Status run_walk(Walk<S> walk, const Carried<Compute<S>>& carried, Stream stream) {
+  using T = Compute<S>;
   if (walk.parts > 1) {
     SCANTAPE_TRY(launch("scan_dense_power_kernel", scan_dense_power_kernel<T>, dim3(1), dim3(kBlockThreads),
                         0, stream, walk.n, walk.matrix, walk.minus_one, carried.power));
-    SCANTAPE_TRY((launch_walk<T, false>(walk_to_ends(walk, carried), stream)));
+    SCANTAPE_TRY((launch_walk<S, false>(walk_to_ends(walk, carried), stream)));
     SCANTAPE_TRY((launch_walk<T, false>(walk_over_parts(walk, carried), stream)));
     walk.before = carried.before;
   }
-  return walk.sums != nullptr ? launch_walk<T, true>(walk, stream) : launch_walk<T, false>(walk, stream);
+  return walk.sums != nullptr ? launch_walk<S, true>(walk, stream) : launch_walk<S, false>(walk, stream);
 }
 
 /// What both directions share.
-template <class T>
-Walk<T> walk_of(const ScanForward& args, const ConstView& sequence) noexcept {
-  Walk<T> walk;
+template <class S>
+Walk<S> walk_of(const ScanForward& args, const ConstView& sequence) noexcept {
+  Walk<S> walk;
   walk.n = static_cast<int>(sequence.shape[2]);
   walk.batch = sequence.shape[0];
   walk.rows = walk.steps = sequence.shape[1];
   walk.parts = parts_of(walk.rows);
   walk.part_steps = kPartSteps;
-  walk.matrix = args.a.as<T>();
+  walk.matrix = args.a.as<Compute<S>>();
   walk.minus_one = args.minus_one;
-  walk.start = args.start.present ? args.start.as<T>() : nullptr;
+  walk.start = args.start.present ? args.start.as<S>() : nullptr;
   return walk;
 }
 
-template <class T>
+template <class S>
 static Status forward(const ScanForward& args, Room& room, bool run, Stream stream) {
-  Walk<T> walk = walk_of<T>(args, args.b);
+  using T = Compute<S>;
+  Walk<S> walk = walk_of<S>(args, args.b);
   const Carried<T> carried = take_carried<T>(walk.batch, walk.parts, walk.n, room);
   if (!run || walk.n == 0) return Status();
   walk.flipped = args.direction == ScanDirection::reversed;
-  walk.input = source<T>(args.b);
+  walk.input = source<S>(args.b);
   walk.initial = source<T>(args.h0);
-  walk.output = target<T>(args.h);
+  walk.output = target<S>(args.h);
   walk.last = target<T>(args.final_state);
   return run_walk(walk, carried, stream);
 }
 
-template <class T>
+template <class S>
 static Status backward(const ScanBackward& args, Room& room, bool run, Stream stream) {
-  Walk<T> walk = walk_of<T>(args, args.h);
+  using T = Compute<S>;
+  Walk<S> walk = walk_of<S>(args, args.h);
   const Carried<T> carried = take_carried<T>(walk.batch, walk.parts, walk.n, room);
   const std::int64_t slots = walk.batch * walk.parts, elements = std::int64_t{walk.n} * walk.n;
   T* const sums = args.d_a.wanted() ? room.take<T>(slots * elements) : nullptr;
   if (!run || walk.n == 0) return Status();
   walk.flipped = args.direction == ScanDirection::forward;
   walk.transposed = true;
-  walk.input = source<T>(args.d_h);
+  walk.input = source<S>(args.d_h);
   walk.initial = source<T>(args.d_final_state);
   walk.adds_initial = true;
   walk.lag = 1;
-  walk.output = target<T>(args.d_b);
+  walk.output = target<S>(args.d_b);
   walk.last = target<T>(args.d_h0);
   if (args.d_h0.wanted()) walk.steps = walk.rows + 1;
-  walk.earlier = source<T>(args.h);
+  walk.earlier = source<S>(args.h);
   walk.earlier_initial = source<T>(args.h0);
   walk.sums = sums;
   SCANTAPE_TRY(run_walk(walk, carried, stream));

@@ -714,12 +714,8 @@ std::string scan_form_name(const testing::TestParamInfo<std::tuple<DType, const 
 }
 
 INSTANTIATE_TEST_SUITE_P(AllDtypesAndForms, ScanArguments,
-                         testing::Combine(testing::Values(DType::f32, DType::f64),
+                         testing::Combine(testing::Values(DType::f32, DType::f64, DType::bf16, DType::f16),
                                           testing::Values("constant", "varying", "dense")),
-                         scan_form_name);
-INSTANTIATE_TEST_SUITE_P(In16Bits, ScanArguments,
-                         testing::Combine(testing::Values(DType::bf16, DType::f16),
-                                          testing::Values("constant", "varying")),
                          scan_form_name);
 
 TEST_P(ScanArguments, Forward) {
@@ -780,15 +776,6 @@ TEST_P(Arguments16, ScanPerHeadBackward) {
   call.gradient("d_b", call.args.d_b, {2, 3, 4, 5}).strided = true;
   call.widened(call.gradient("d_h0", call.args.d_h0, {2, 4, 5}));
   call.check_everything();
-}
-
-TEST(ScanIn16Bits, IsRefusedWithAMatrix) {
-  double memory[64] = {};
-  ScanForward args;
-  args.a = ConstView(memory, DType::f32, kCpu, {4, 4});
-  args.b = ConstView(memory + 16, DType::bf16, kCpu, {2, 3, 4});
-  args.h = View(memory + 32, DType::bf16, kCpu, {2, 3, 4});
-  EXPECT_EQ(scan_forward(args).message(), "scan: a is one matrix, which wants tensors of f32 or f64");
 }
 
 TEST_P(ScanArguments, NoSteps) {

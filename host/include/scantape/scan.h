@@ -25,7 +25,7 @@ const char* name(ScanDirection direction) noexcept;  // "forward"
 /// minus_one  Then a holds a_t - 1 (dense: a - I), as discretize's F does: decays near 1 keep the digits that a itself,
 ///          rounded, has lost. Gradients are the same: d_a is with respect to what is given.
 /// Dtypes   f32, f64, bf16 or f16, all equal; beside 16 bits a, h0, final_state and their gradients are f32, as is all that
-///          is carried: each h_t is rounded once, where it is written. A dense a: f32 or f64.
+///          is carried: each h_t is rounded once, where it is written.
 /// Accuracy the monoid (a2, b2) o (a1, b1) = (a2 a1, a2 b1 + b2); never a division by a. CPU: step by step, each
 ///          rounded once. CUDA: chunks of time per thread, joined by a scan over chunks, products of decays kept in
 ///          twice the precision; beyond 4,096 steps parts of time run side by side. Dense: step by step, beyond
