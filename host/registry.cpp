@@ -258,6 +258,8 @@ const std::vector<OpInfo>& registry() {
       projection_layer_norm(),
       elementwise("softplus"),
       elementwise("silu"),
+      elementwise("neg_exp"),
+      elementwise("copy"),
       discretize(),
       scan(),
       discretized_scan(),

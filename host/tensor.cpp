@@ -1,5 +1,6 @@
 #include "scantape/tensor.h"
 
+#include <algorithm>
 #include <string>
 #include <type_traits>
 
@@ -220,13 +221,28 @@ void Tensor::fill_zero() {
   });
 }
 
+namespace {
+
+/// Whether `shape` differs from that of the view in nothing but what became of its last axis, which has no gaps.
+bool splits_last_axis(const ConstView& view, const Shape& shape) noexcept {
+  const int kept = view.rank() - 1;
+  if (kept < 0 || shape.rank() <= kept || view.strides[static_cast<std::size_t>(kept)] != 1) return false;
+  for (int axis = 0; axis < kept; ++axis)
+    if (shape[axis] != view.shape[axis]) return false;
+  return true;
+}
+
+}  // namespace
+
 Tensor Tensor::reshape(const Shape& shape) const {
-  if (!present() || shape.elements() != elements() || !is_contiguous(view_))
+  const bool kept = present() && splits_last_axis(view_, shape);
+  if (!present() || shape.elements() != elements() || !(is_contiguous(view_) || kept))
     refuse("tensor: " + (present() ? name(this->shape()) : "absent") + " cannot be seen as " + name(shape) +
            ": the numbers of elements differ, or it is not contiguous");
   check_shape(shape, dtype());
   Tensor result = *this;
   static_cast<ConstView&>(result.view_) = ConstView(view_.data, dtype(), device(), shape);
+  if (kept) std::copy_n(view_.strides.begin(), view_.rank() - 1, result.view_.strides.begin());
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "scantape/adamw.h"
+#include "scantape/copy.h"
 #include "scantape/counters.h"
 #include "scantape/discretize.h"
 #include "scantape/discretized_scan.h"
@@ -19,6 +20,7 @@
 #include "scantape/huber.h"
 #include "scantape/layer_norm.h"
 #include "scantape/mse.h"
+#include "scantape/neg_exp.h"
 #include "scantape/projection.h"
 #include "scantape/projection_layer_norm.h"
 #include "scantape/quantile.h"
@@ -555,6 +557,18 @@ TEST_P(Arguments16, SiluForward) {
 }
 TEST_P(Arguments16, SiluBackward) {
   check_elementwise_backward("silu_backward", silu_backward, GetParam());
+}
+TEST_P(Arguments16, NegExpForward) {
+  check_elementwise_forward("neg_exp", neg_exp_forward, GetParam());
+}
+TEST_P(Arguments16, NegExpBackward) {
+  check_elementwise_backward("neg_exp_backward", neg_exp_backward, GetParam());
+}
+TEST_P(Arguments16, CopyForward) {
+  check_elementwise_forward("copy", copy_forward, GetParam());
+}
+TEST_P(Arguments16, CopyBackward) {
+  check_elementwise_backward("copy_backward", copy_backward, GetParam());
 }
 
 /// The three forms of discretize; {2, 3, 4} is [B, L, H], {3, 4} [N, E].

@@ -228,13 +228,14 @@ TEST(Sizes, EveryLengthStateAndWidthOccurs) {
       EXPECT_TRUE(some_case(op, [size](const Case& c) { return has_size(c, size); }))
           << op << " never has size " << size;
   };
-  for (const char* op : {"projection", "layer_norm", "softplus", "silu", "scan", "discretized_scan",
-                         "state_output", "mse", "huber", "quantile", "grad_norm", "adamw"})
+  for (const char* op :
+       {"projection", "layer_norm", "softplus", "silu", "neg_exp", "copy", "scan", "discretized_scan",
+        "state_output", "mse", "huber", "quantile", "grad_norm", "adamw"})
     expect_sizes(op, lengths());
   for (const char* op : {"projection", "discretize", "scan", "discretized_scan", "spectral_radius"})
     expect_sizes(op, states());
   for (const char* op : {"projection", "layer_norm", "rms_norm", "projection_layer_norm", "softplus", "silu",
-                         "discretize", "state_output"})
+                         "neg_exp", "copy", "discretize", "state_output"})
     expect_sizes(op, widths());
 }
 

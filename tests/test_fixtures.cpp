@@ -10,12 +10,14 @@
 #include "case_tests.h"
 #include "cases/compare.h"
 #include "scantape/adamw.h"
+#include "scantape/copy.h"
 #include "scantape/discretize.h"
 #include "scantape/discretized_scan.h"
 #include "scantape/grad_norm.h"
 #include "scantape/huber.h"
 #include "scantape/layer_norm.h"
 #include "scantape/mse.h"
+#include "scantape/neg_exp.h"
 #include "scantape/projection.h"
 #include "scantape/projection_layer_norm.h"
 #include "scantape/quantile.h"
@@ -241,6 +243,34 @@ TEST(Fixtures, Silu) {
     args.d_y = d_y;
     args.d_x = f.gradient("x");
     f.call(silu_backward, silu_backward_workspace, args);
+    f.expect_equal(cases::ErrorRule::element);
+  });
+}
+
+TEST(Fixtures, NegExp) {
+  for_each_fixture("neg_exp", [](Fixture& f) {
+    const Tensor x = f.input("x"), d_y = f.cotangent("y");
+    NegExpBackward args;
+    args.x = x;
+    args.y = f.output("y");
+    f.call<NegExpForward>(neg_exp_forward, neg_exp_forward_workspace, args);
+    args.d_y = d_y;
+    args.d_x = f.gradient("x");
+    f.call(neg_exp_backward, neg_exp_backward_workspace, args);
+    f.expect_equal(cases::ErrorRule::element);
+  });
+}
+
+TEST(Fixtures, Copy) {
+  for_each_fixture("copy", [](Fixture& f) {
+    const Tensor x = f.input("x"), d_y = f.cotangent("y");
+    CopyBackward args;
+    args.x = x;
+    args.y = f.output("y");
+    f.call<CopyForward>(copy_forward, copy_forward_workspace, args);
+    args.d_y = d_y;
+    args.d_x = f.gradient("x");
+    f.call(copy_backward, copy_backward_workspace, args);
     f.expect_equal(cases::ErrorRule::element);
   });
 }

@@ -159,6 +159,14 @@ def softplus():
     return elementwise(lambda x: {"y": F.softplus(x)})
 
 
+def neg_exp():
+    return [fixture("random", {}, {"x": normal(4, 9, scale=4)}, {}, lambda x: {"y": -torch.exp(x)})]
+
+
+def copy():
+    return [fixture("random", {}, {"x": normal(4, 9)}, {}, lambda x: {"y": x.clone()})]
+
+
 def silu():
     # sigma(x) written so that nothing overflows.
     def sigma(x):
@@ -522,7 +530,7 @@ def main():
     shared_stream = [projection, layer_norm, softplus, silu, discretize, scan, state_output, mse, adamw]
     # Whatever is added here leaves the others' numbers alone.
     own_stream = [rms_norm, projection_layer_norm, huber, quantile, discretize_per_head, discretize_dense, spectral_radius, scan_forms,
-                  discretized_scan]
+                  discretized_scan, neg_exp, copy]
     for function in shared_stream + own_stream:
         if function in own_stream:
             GENERATOR.manual_seed(zlib.crc32(function.__name__.encode()))

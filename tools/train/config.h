@@ -26,7 +26,9 @@ struct TrainConfig {
 
   std::string model = "lti";
   std::int64_t hidden_dim = 256, expand = 2, state_dim = 16, num_layers = 6;
-  std::string state_matrix = "diagonal", discretization = "zoh", activation = "silu", dtype = "f32";
+  std::string state_matrix = "diagonal", discretization = "zoh", activation = "silu";  // of lti
+  std::int64_t head_dim = 64, groups = 1, conv_width = 4, chunk_length = 64;           // of mamba2
+  std::string dtype = "f32";
 
   std::string symbol, target = "seq_return", split = "80/20";
   std::int64_t publisher = 0;  // 0: the only one

@@ -6,17 +6,18 @@
 #include <vector>
 
 #include "scantape/autograd/lti.h"
+#include "scantape/autograd/mamba2.h"
 #include "train/config.h"
 
 namespace scantape::train {
 
 /// The sizes and options of a model, of whichever family it is. A family is a struct here and its line in model.cpp.
-using ModelConfig = std::variant<autograd::LtiConfig>;
+using ModelConfig = std::variant<autograd::LtiConfig, autograd::Mamba2Config>;
 
 /// What --model may say.
 std::vector<std::string> model_families();
 
-/// Throws Error(invalid_argument) naming the flag that is wrong.
+/// Throws Error(invalid_argument) naming the flag that is wrong, or that belongs to another family.
 ModelConfig model_config(const TrainConfig& config);
 
 /// Throws Error(invalid_argument) where a size is below 1 or the model would be larger than any machine's memory.

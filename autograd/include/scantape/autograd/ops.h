@@ -41,6 +41,13 @@ Variable projection_layer_norm(const Variable& x, const Variable& weight, const 
 /// Elementwise, of any shape.
 Variable softplus(const Variable& x);
 Variable silu(const Variable& x);
+Variable neg_exp(const Variable& x);
+Variable copy(const Variable& x);
+
+/// Views of x: nothing is copied forward, and backward gathers the gradients. `split` takes the last axis apart: piece i
+/// has shape [..., pieces[i]...] and as many columns as that has elements. `reshape` wants x without gaps.
+std::vector<Variable> split(const Variable& x, const std::vector<Shape>& pieces);
+Variable reshape(const Variable& x, const Shape& shape);
 
 /// What the form of A has, B_bar or s, and F where it was asked for; the rest is absent.
 struct Discretized {
