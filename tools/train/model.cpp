@@ -132,7 +132,7 @@ Mamba2Config mamba2_config(const TrainConfig& config) {
   require_default("--discretization", config.discretization, &TrainConfig::discretization, "lti");
   require_default("--activation", config.activation, &TrainConfig::activation, "lti");
   within_all({{"--head-dim", config.head_dim}, {"--groups", config.groups}});
-  within("--conv-width", config.conv_width, 1, kMostConvWidth);
+  within("--conv-width", config.conv_width, 1, kMostConvTaps);
   within("--chunk-length", config.chunk_length, 0, kMostSsdChunkLength);
   Mamba2Config mamba2;
   mamba2.features = market::kFeatureCount;
