@@ -59,6 +59,11 @@ bool is_sequential(const SsdForward& args) noexcept {
   return args.chunk_length == 0;
 }
 
+void count_form(const SsdForward& args) noexcept {
+  Counters& counters = scantape::detail::mutable_counters();
+  ++(is_sequential(args) ? counters.ssd_sequential : counters.ssd_chunked);
+}
+
 template <class S>
 Problem<S> problem_of(const SsdForward& args) noexcept {
   const std::int64_t length = args.x.shape[1];
@@ -258,12 +263,14 @@ bool wants_nothing(const SsdBackward& args) noexcept {
 }  // namespace
 
 Status ssd_forward(const SsdForward& args, Stream stream) noexcept {
+  count_form(args);
   Room room(args.workspace.data);
   return forward(args, room, true, stream);
 }
 
 Status ssd_backward(const SsdBackward& args, Stream stream) noexcept {
   if (wants_nothing(args)) return Status();
+  count_form(args);
   Room room(args.workspace.data);
   return backward(args, room, true, stream);
 }
