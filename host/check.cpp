@@ -257,13 +257,16 @@ bool Check::match(const Shape& shape, const char* wanted) noexcept {
 }
 
 bool Check::check_memory(const char* argument, const ConstView& view, Layout layout, Rows* rows) noexcept {
-  if (!as_rows(view, rows) || (layout == Layout::dense && !is_contiguous(view))) {
+  const bool in_rows = layout == Layout::pair_rows ? as_rows(view, 2, rows) : as_rows(view, rows);
+  if (!in_rows || (layout == Layout::dense && !is_contiguous(view))) {
     refuse([&] {
       return std::string(argument) + " " + name(view.shape) + " has strides " + strides_of(view) +
-             (layout == Layout::dense
-                  ? ", wants it contiguous"
-                  : ", wants evenly spaced rows: the last dimension contiguous, the others "
-                    "in one stride that is not below its size");
+             (layout == Layout::dense ? ", wants it contiguous"
+              : layout == Layout::rows
+                  ? ", wants evenly spaced rows: the last dimension contiguous, the others "
+                    "in one stride that is not below its size"
+                  : ", wants evenly spaced rows: the last two dimensions contiguous, the others "
+                    "in one stride that is not below their size");
     });
     return false;
   }

@@ -10,8 +10,9 @@
 
 namespace scantape {
 
-/// How a tensor may lie in memory: evenly spaced rows of contiguous elements, or without any gap.
-enum class Layout { rows, dense };
+/// How a tensor may lie in memory: evenly spaced rows of contiguous elements; the same with the last two dimensions as
+/// one row; or without any gap.
+enum class Layout { rows, pair_rows, dense };
 
 /// What an op wants of one tensor.
 ///
@@ -75,7 +76,7 @@ class Check {
   Status finish() noexcept;
 
  private:
-  static constexpr int kMaxArguments = 20;
+  static constexpr int kMaxArguments = 26;
   static constexpr int kMaxLetters = 8;
 
   struct Argument {

@@ -10,7 +10,7 @@ namespace {
 template <class T, class F>
 void for_each_element(const ConstView& view, const F& f) {
   Rows rows;
-  as_rows(view, &rows);
+  if (!as_rows(view, &rows)) as_rows(view, 2, &rows);
   T* const data = const_cast<T*>(view.as<T>());
   for (std::int64_t row = 0; row < rows.count; ++row)
     for (std::int64_t i = 0; i < rows.length; ++i) f(data[row * rows.stride + i], row * rows.length + i);
@@ -155,6 +155,43 @@ void convert(InF32& f32, ScanBackward& args) {
   f32.read(args.start);
   f32.read(args.d_h);
   f32.write(args.d_b);
+}
+
+namespace {
+
+/// What both directions of ssd and of its step read.
+template <class Args>
+void convert_ssd_inputs(InF32& f32, Args& args) {
+  for (ConstView* view : {&args.x, &args.dt, &args.B, &args.C, &args.z}) f32.read(*view);
+}
+
+template <class Args>
+void convert_ssd_gradients(InF32& f32, Args& args) {
+  convert_ssd_inputs(f32, args);
+  f32.read(args.d_out);
+  for (Gradient* gradient : {&args.d_x, &args.d_dt, &args.d_B, &args.d_C, &args.d_z}) f32.write(*gradient);
+}
+
+}  // namespace
+
+void convert(InF32& f32, SsdForward& args) {
+  convert_ssd_inputs(f32, args);
+  f32.read(args.start);
+  f32.write(args.out);
+}
+
+void convert(InF32& f32, SsdBackward& args) {
+  convert_ssd_gradients(f32, args);
+  f32.read(args.start);
+}
+
+void convert(InF32& f32, SsdStepForward& args) {
+  convert_ssd_inputs(f32, args);
+  f32.write(args.out);
+}
+
+void convert(InF32& f32, SsdStepBackward& args) {
+  convert_ssd_gradients(f32, args);
 }
 
 }  // namespace scantape

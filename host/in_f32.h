@@ -9,6 +9,8 @@
 #include "scantape/scan.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
+#include "scantape/ssd.h"
+#include "scantape/ssd_step.h"
 
 /// Ops on tensors of 16 bits on the CPU: their f32 form between two conversions. Inputs are converted, which is
 /// exact; what the op writes is rounded once, at the end. Tensors that are f32 already stay what they are.
@@ -49,6 +51,10 @@ void convert(InF32& f32, ProjectionForward& args);
 void convert(InF32& f32, ProjectionBackward& args);
 void convert(InF32& f32, ScanForward& args);
 void convert(InF32& f32, ScanBackward& args);
+void convert(InF32& f32, SsdForward& args);
+void convert(InF32& f32, SsdBackward& args);
+void convert(InF32& f32, SsdStepForward& args);
+void convert(InF32& f32, SsdStepBackward& args);
 
 /// Runs `form`, which takes f32, on arguments of 16 bits.
 template <class Args>

@@ -1,9 +1,11 @@
 #include "scantape/registry.h"
 
+#include <limits>
 #include <utility>
 
 #include "scantape/discretize.h"
 #include "scantape/spectral_radius.h"
+#include "scantape/ssd.h"
 #include "scantape/step_control.h"
 
 namespace scantape {
@@ -184,6 +186,80 @@ OpInfo discretized_scan() {
           .limits = {"L >= 1"}};
 }
 
+// What ssd and its step share: data, which may have 16 bits, and what stays wide beside it.
+std::vector<OpArgument> ssd_inputs(const std::string& rows) {
+  const auto wide = [](const char* argument, const char* shape, bool optional) {
+    return OpArgument{.name = argument, .shape = shape, .optional = optional, .gradient = true, .wide = true};
+  };
+  const std::string x = "[" + rows + "H, P]", dt = "[" + rows + "H]", B = "[" + rows + "G, N]";
+  return {with_gradient("x", x.c_str()),
+          with_gradient("dt", dt.c_str()),
+          wide("A", "[H]", false),
+          with_gradient("B", B.c_str()),
+          with_gradient("C", B.c_str()),
+          {.name = "D",
+           .shape = "[H] or [H, P]",
+           .optional = true,
+           .gradient = true,
+           .wide = true,
+           .only_with = "skip=head|channel"},
+          optional_with_gradient("z", x.c_str()),
+          wide("dt_bias", "[H]", true)};
+}
+std::vector<OpOption> ssd_options() {
+  return {{"skip", {"head", "channel", "none"}},
+          given("z"),
+          given("dt_bias"),
+          {"time_step", {"as given", "softplus", "limits", "both"}},
+          {"groups", {"one", "several"}}};
+}
+std::vector<OpNumber> ssd_numbers() {
+  return {{"dt_min", "0 or more", 0}, {"dt_max", "dt_min or more", std::numeric_limits<double>::infinity()}};
+}
+std::vector<std::string> ssd_limits() {
+  return {"H, P, G, N >= 1", "G divides H", "P, N <= " + std::to_string(kMostSsdStatesOnCuda) + " on cuda"};
+}
+
+OpInfo ssd() {
+  OpInfo op{
+      .name = "ssd",
+      .inputs = ssd_inputs("B, L, "),
+      .outputs =
+          {with_gradient("out", "[B, L, H, P]"),
+           {.name = "final_state", .shape = "[B, H, P, N]", .optional = true, .gradient = true, .wide = true},
+           {.name = "states", .shape = "[B, K, H, P, N]", .optional = true, .wide = true}},
+      .options = ssd_options(),
+      .numbers = ssd_numbers(),
+      .dtypes = all_types(),
+      .limits = ssd_limits()};
+  op.inputs.push_back({.name = "initial_state",
+                       .shape = "[B, H, P, N]",
+                       .optional = true,
+                       .gradient = true,
+                       .gradient_when_absent = true,
+                       .wide = true});
+  op.inputs.push_back({.name = "start", .shape = "[B, L]", .optional = true});
+  for (const char* argument : {"initial_state", "start", "final_state"})
+    op.options.push_back(given(argument));
+  op.options.push_back({"form", {"sequential", "chunked"}});
+  op.numbers.push_back({"chunk_length", "0 to " + std::to_string(kMostSsdChunkLength), 0});
+  op.limits.insert(op.limits.begin(), "L >= 1");
+  return op;
+}
+
+OpInfo ssd_step() {
+  OpInfo op{.name = "ssd_step",
+            .inputs = ssd_inputs("B, "),
+            .outputs = {with_gradient("out", "[B, H, P]"),
+                        {.name = "next_state", .shape = "[B, H, P, N]", .gradient = true, .wide = true}},
+            .options = ssd_options(),
+            .numbers = ssd_numbers(),
+            .dtypes = all_types(),
+            .limits = ssd_limits()};
+  op.inputs.push_back({.name = "state", .shape = "[B, H, P, N]", .gradient = true, .wide = true});
+  return op;
+}
+
 OpInfo state_output() {
   return {.name = "state_output",
           .inputs = {with_gradient("z", "[..., E]"), with_gradient("u", "[..., E]"),
@@ -263,6 +339,8 @@ const std::vector<OpInfo>& registry() {
       discretize(),
       scan(),
       discretized_scan(),
+      ssd(),
+      ssd_step(),
       state_output(),
       loss("mse"),
       loss("huber", {{"k", "finite, above 0", 1}}),

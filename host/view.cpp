@@ -116,6 +116,24 @@ bool as_rows(const ConstView& view, Rows* rows) noexcept {
   return true;
 }
 
+bool as_rows(const ConstView& view, int axes, Rows* rows) noexcept {
+  const int rank = view.rank();
+  if (rank < axes || rank > kMaxRank || axes < 1) return false;
+  ConstView flat = view;  // the last `axes` dimensions as one
+  flat.shape = Shape();
+  for (int axis = 0; axis < rank - axes; ++axis) flat.shape.append(view.shape[axis]);
+  std::int64_t length = 1;
+  bool without_gaps = true;
+  for (int axis = rank - 1; axis >= rank - axes; --axis) {
+    if (view.shape[axis] > 1 && view.strides[axis] != length) without_gaps = false;
+    length = saturating_product(length, view.shape[axis]);
+  }
+  flat.shape.append(length);
+  flat.strides[rank - axes] = 1;
+  if (!as_rows(flat, rows)) return false;
+  return without_gaps || rows->count == 0 || rows->length == 0;
+}
+
 bool is_contiguous(const ConstView& view) noexcept {
   if (view.rank() < 0 || view.rank() > kMaxRank) return false;
   if (view.elements() == 0) return true;

@@ -52,6 +52,7 @@ struct Input {
   bool zero_gradient = false;  ///< it is zero everywhere, by what the op is; else an all-zero one fails
   bool items = false;          ///< axis 0 counts items that must not depend on one another
   bool strided = false;        ///< rows may be strided
+  int row_axes = 1;            ///< of which dimensions, from the last on, a row is made
   bool saved = true;           ///< backward reads it (only the traffic of a benchmark depends on this)
   ElementType type = ElementType::data;
   ElementType gradient_type = ElementType::data;  ///< of d_<name>, beside a `type` of data
@@ -76,6 +77,7 @@ struct Output {
   bool zero = false;      ///< it may be zero everywhere; else an all-zero one fails
   bool items = false;
   bool strided = false;
+  int row_axes = 1;
   ElementType type = ElementType::data;
   Fill initial{};  ///< where the op updates it in place; else it starts as NaN
   ErrorRule rule = ErrorRule::slice;

@@ -159,6 +159,9 @@ struct Rows {
 ///   const bool fits = as_rows(ConstView(numbers, DType::f32, kCpu, {2, 3}), &rows);  // fits is 1
 ///   const double stride = static_cast<double>(rows.stride);                          // stride is 3
 bool as_rows(const ConstView& view, Rows* rows) noexcept;
+/// The same where a row is the last `axes` dimensions, which lie without gaps: [B, L, H, P] with axes = 2 is B L rows of
+/// H P elements, evenly spaced, as they are where the tensor is some columns of a wider [B, L, ...].
+bool as_rows(const ConstView& view, int axes, Rows* rows) noexcept;
 bool is_contiguous(const ConstView& view) noexcept;
 
 /// What a backward does with one gradient: leave its bytes alone, write it, or add to what is there.

@@ -2,6 +2,8 @@
 
 #include "scantape/autograd/variable.h"
 #include "scantape/discretized_scan.h"
+#include "scantape/ssd.h"
+#include "scantape/ssd_step.h"
 #include "scantape/state_output.h"
 
 /// The differentiable ops on variables. Shapes, dtypes, limits and errors are those of the op's contract in
@@ -76,6 +78,29 @@ struct DiscretizedScanOptions {
 };
 Scanned discretized_scan(const Variable& dt, const Variable& A, const Variable& u, const Variable& h0 = {},
                          const DiscretizedScanOptions& options = {});
+
+/// What the selective state space takes; D, z, dt_bias and the state before the first step may be absent.
+struct SsdInputs {
+  Variable x, dt, A, B, C, D, z, dt_bias, initial_state;
+
+  bool recorded() const noexcept;  ///< whether any of them is
+};
+/// The options of one step, and those of a sequence. A gradient wants memory for states: see scantape/ssd.h.
+struct SsdStepOptions {
+  bool dt_softplus = false;
+  double dt_min = 0, dt_max = std::numeric_limits<double>::infinity();
+};
+struct SsdOptions : SsdStepOptions {
+  std::int64_t chunk_length = 64;  ///< 0: the sequential form
+  Tensor start;
+};
+/// The output and the state after the last step, which carries a gradient of its own.
+struct SsdOutputs {
+  Variable out, final_state;
+};
+SsdOutputs ssd(const SsdInputs& inputs, const SsdOptions& options = {});
+/// One step: x [B, H, P] and so on, with the state that it begins with as initial_state.
+SsdOutputs ssd_step(const SsdInputs& inputs, const SsdStepOptions& options = {});
 
 /// residual + act(z + D u): what a state space layer adds to its input.
 Variable state_output(const Variable& z, const Variable& u, const Variable& D, const Variable& residual,
