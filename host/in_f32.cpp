@@ -78,6 +78,28 @@ void InF32::finish() const {
     });
 }
 
+void convert(InF32& f32, CopyForward& args) {
+  f32.read(args.x);
+  f32.write(args.y);
+}
+
+void convert(InF32& f32, CopyBackward& args) {
+  f32.read(args.x);
+  f32.read(args.d_y);
+  f32.write(args.d_x);
+}
+
+void convert(InF32& f32, NegExpForward& args) {
+  f32.read(args.x);
+  f32.write(args.y);
+}
+
+void convert(InF32& f32, NegExpBackward& args) {
+  f32.read(args.x);
+  f32.read(args.d_y);
+  f32.write(args.d_x);
+}
+
 void convert(InF32& f32, SiluForward& args) {
   f32.read(args.x);
   f32.write(args.y);

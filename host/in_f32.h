@@ -3,7 +3,9 @@
 #include <memory>
 #include <vector>
 
+#include "scantape/copy.h"
 #include "scantape/layer_norm.h"
+#include "scantape/neg_exp.h"
 #include "scantape/projection.h"
 #include "scantape/rms_norm.h"
 #include "scantape/scan.h"
@@ -41,6 +43,10 @@ class InF32 {
 };
 
 /// Puts f32 in place of what the op reads and writes.
+void convert(InF32& f32, CopyForward& args);
+void convert(InF32& f32, CopyBackward& args);
+void convert(InF32& f32, NegExpForward& args);
+void convert(InF32& f32, NegExpBackward& args);
 void convert(InF32& f32, SiluForward& args);
 void convert(InF32& f32, SiluBackward& args);
 void convert(InF32& f32, SoftplusForward& args);
