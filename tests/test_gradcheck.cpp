@@ -110,6 +110,47 @@ TEST(Gradcheck, RefusesInputsThatProveNothing) {
   EXPECT_THROW((void)check(function, {}), Error);
 }
 
+TEST(Gradcheck, ViewsGatherTheirGradients) {
+  const auto function = [](const std::vector<Variable>& in) {
+    const auto parts = split(silu(in[0]), {{3}, {2, 2}, {1}});
+    // One piece is read twice, one not at all.
+    const Variable whole = reshape(parts[1], {2, 12});
+    return std::vector<Variable>{silu(parts[0]), softplus(parts[0]), neg_exp(whole), copy(whole)};
+  };
+  const auto report = check(function, {random_tensor({2, 3, 8}, 1)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
+TEST(Gradcheck, ViewsAddToWhatIsThere) {
+  const auto function = [](const std::vector<Variable>& in) {
+    const Variable x = silu(in[0]);
+    const auto first = split(x, {{3}, {5}}), second = split(x, {{2, 2}, {4}});
+    return std::vector<Variable>{silu(first[0]), silu(first[1]), softplus(second[0]), reshape(x, {6, 8})};
+  };
+  const auto report = check(function, {random_tensor({2, 3, 8}, 1)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
+TEST(Views, WrongShapesAreNamed) {
+  const Variable x = random_tensor({2, 3, 8}, 1);
+  const auto message = [](const auto& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  EXPECT_NE(message([&] {
+              (void)split(x, {{3}, {4}});
+            }).find("split: x has shape [2, 3, 8], wants [..., 7]"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              (void)reshape(x, {2, 25});
+            }).find("reshape: x has shape [2, 3, 8], wants as many"),
+            std::string::npos);
+}
+
 TEST(Gradcheck, ComposedOpsOfOneLayer) {
   const auto layer = [](const std::vector<Variable>& in) {
     const Variable u = layer_norm(in[0], in[1], in[2]);
