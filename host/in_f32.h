@@ -3,6 +3,8 @@
 #include <memory>
 #include <vector>
 
+#include "scantape/causal_conv1d.h"
+#include "scantape/gated_rms_norm.h"
 #include "scantape/layer_norm.h"
 #include "scantape/projection.h"
 #include "scantape/rms_norm.h"
@@ -49,6 +51,10 @@ void convert(InF32& f32, ProjectionForward& args);
 void convert(InF32& f32, ProjectionBackward& args);
 void convert(InF32& f32, ScanForward& args);
 void convert(InF32& f32, ScanBackward& args);
+void convert(InF32& f32, CausalConv1dForward& args);
+void convert(InF32& f32, CausalConv1dBackward& args);
+void convert(InF32& f32, GatedRmsNormForward& args);
+void convert(InF32& f32, GatedRmsNormBackward& args);
 
 /// Runs `form`, which takes f32, on arguments of 16 bits.
 template <class Args>

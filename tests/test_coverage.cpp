@@ -229,7 +229,7 @@ TEST(Sizes, EveryLengthStateAndWidthOccurs) {
           << op << " never has size " << size;
   };
   for (const char* op : {"projection", "layer_norm", "softplus", "silu", "scan", "discretized_scan",
-                         "state_output", "mse", "huber", "quantile", "grad_norm", "adamw"})
+                         "causal_conv1d", "state_output", "mse", "huber", "quantile", "grad_norm", "adamw"})
     expect_sizes(op, lengths());
   for (const char* op : {"projection", "discretize", "scan", "discretized_scan", "spectral_radius"})
     expect_sizes(op, states());
