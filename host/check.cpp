@@ -307,6 +307,25 @@ void Check::not_empty(char letter) noexcept {
   });
 }
 
+void Check::within(char letter, std::int64_t least, std::int64_t most) noexcept {
+  if (!status_.ok()) return;
+  const Letter* found = sizes_.find(letter);
+  if (found == nullptr || (found->size >= least && found->size <= most)) return;
+  refuse([&] {
+    const Argument& argument = arguments_[found->argument];
+    return std::string(argument.name) + " has shape " + name(argument.view->shape) + ", wants " +
+           describe_form(argument.shape) + " with " + letter + " from " + std::to_string(least) + " to " +
+           std::to_string(most);
+  });
+}
+
+void Check::stands_for(char letter, std::int64_t size, const char* origin, char of) noexcept {
+  if (!status_.ok()) return;
+  const Letter* source = sizes_.find(of);
+  sizes_.letters[sizes_.count++] =
+      Letter{letter, size, source != nullptr ? source->argument : -1, -1, origin};
+}
+
 void Check::number(const char* argument, double value, bool fits, const char* wanted) noexcept {
   if (!status_.ok() || fits) return;
   refuse([&] {
@@ -404,6 +423,11 @@ std::string Check::origin(const char* wanted) const {
     }
     const Letter* known = token.is_number() || token.is_leading() ? nullptr : sizes_.find(token.letter());
     if (known == nullptr) continue;
+    if (known->origin != nullptr) {
+      sources.push_back(token.text() + " " + known->origin +
+                        (known->argument >= 0 ? " " + full_name(known->argument) : ""));
+      continue;
+    }
     const bool last = known->axis > 0 && known->axis == arguments_[known->argument].view->rank() - 1;
     const std::string what = alone ? "the " : token.text() + " the ";
     sources.push_back(what + (last ? "last" : kOrdinals[known->axis]) + " dimension of " +

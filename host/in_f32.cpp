@@ -194,6 +194,14 @@ void convert_ssd_gradients(InF32& f32, Args& args) {
   for (Gradient* gradient : {&args.d_x, &args.d_dt, &args.d_B, &args.d_C, &args.d_z}) f32.write(*gradient);
 }
 
+void read_inputs(InF32& f32, CausalConv1dForward& args) {
+  f32.read(args.x);
+  f32.read(args.weight);
+  f32.read(args.bias);
+  f32.read(args.initial_state);
+  f32.read(args.start);
+}
+
 }  // namespace
 
 void convert(InF32& f32, SsdForward& args) {
@@ -214,6 +222,39 @@ void convert(InF32& f32, SsdStepForward& args) {
 
 void convert(InF32& f32, SsdStepBackward& args) {
   convert_ssd_gradients(f32, args);
+}
+
+void convert(InF32& f32, CausalConv1dForward& args) {
+  read_inputs(f32, args);
+  f32.write(args.y);
+  f32.write(args.final_state);
+}
+
+void convert(InF32& f32, CausalConv1dBackward& args) {
+  read_inputs(f32, args);
+  f32.read(args.d_y);
+  f32.read(args.d_final_state);
+  f32.write(args.d_x);
+  f32.write(args.d_weight);
+  f32.write(args.d_bias);
+  f32.write(args.d_initial_state);
+}
+
+void convert(InF32& f32, GatedRmsNormForward& args) {
+  f32.read(args.x);
+  f32.read(args.z);
+  f32.read(args.weight);
+  f32.write(args.y);
+}
+
+void convert(InF32& f32, GatedRmsNormBackward& args) {
+  f32.read(args.x);
+  f32.read(args.z);
+  f32.read(args.weight);
+  f32.read(args.d_y);
+  f32.write(args.d_x);
+  f32.write(args.d_z);
+  f32.write(args.d_weight);
 }
 
 }  // namespace scantape

@@ -3,7 +3,9 @@
 #include <memory>
 #include <vector>
 
+#include "scantape/causal_conv1d.h"
 #include "scantape/copy.h"
+#include "scantape/gated_rms_norm.h"
 #include "scantape/layer_norm.h"
 #include "scantape/neg_exp.h"
 #include "scantape/projection.h"
@@ -61,6 +63,10 @@ void convert(InF32& f32, SsdForward& args);
 void convert(InF32& f32, SsdBackward& args);
 void convert(InF32& f32, SsdStepForward& args);
 void convert(InF32& f32, SsdStepBackward& args);
+void convert(InF32& f32, CausalConv1dForward& args);
+void convert(InF32& f32, CausalConv1dBackward& args);
+void convert(InF32& f32, GatedRmsNormForward& args);
+void convert(InF32& f32, GatedRmsNormBackward& args);
 
 /// Runs `form`, which takes f32, on arguments of 16 bits.
 template <class Args>

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "scantape/causal_conv1d.h"
 #include "scantape/discretize.h"
 #include "scantape/spectral_radius.h"
 #include "scantape/ssd.h"
@@ -260,6 +261,60 @@ OpInfo ssd_step() {
   return op;
 }
 
+// The state of a convolution: a gradient at zero where it is left out.
+OpArgument conv_state(const char* argument) {
+  return {.name = argument,
+          .shape = "[B, K-1, C]",
+          .optional = true,
+          .gradient = true,
+          .gradient_when_absent = true};
+}
+
+std::string taps_limit() {
+  return "1 <= K <= " + std::to_string(kMostConvTaps);
+}
+
+OpInfo causal_conv1d() {
+  return {.name = "causal_conv1d",
+          .inputs = {with_gradient("x", "[B, L, C]"),
+                     parameter("weight", "[C, K]", false),
+                     parameter("bias", "[C]", true),
+                     conv_state("initial_state"),
+                     {.name = "start", .shape = "[B, L]", .optional = true}},
+          .outputs = {with_gradient("y", "[B, L, C]"), optional_with_gradient("final_state", "[B, K-1, C]")},
+          .options = {{"activation", {"silu", "none"}},
+                      given("bias"),
+                      given("initial_state"),
+                      given("start"),
+                      given("final_state")},
+          .numbers = {},
+          .dtypes = all_types(),
+          .limits = {"L >= 1", taps_limit()}};
+}
+
+OpInfo causal_conv1d_step() {
+  return {.name = "causal_conv1d_step",
+          .inputs = {with_gradient("x", "[B, C]"), conv_state("state"), parameter("weight", "[C, K]", false),
+                     parameter("bias", "[C]", true)},
+          .outputs = {with_gradient("y", "[B, C]"), optional_with_gradient("new_state", "[B, K-1, C]")},
+          .options = {{"activation", {"silu", "none"}}, given("bias"), given("state"), given("new_state")},
+          .numbers = {},
+          .dtypes = all_types(),
+          .limits = {taps_limit()}};
+}
+
+OpInfo gated_rms_norm() {
+  return {
+      .name = "gated_rms_norm",
+      .inputs = {with_gradient("x", "[..., S]"), optional_with_gradient("z", "[..., S]"),
+                 parameter("weight", "[S]", false)},
+      .outputs = {with_gradient("y", "[..., S]"), {.name = "statistics", .shape = "[..., G]", .wide = true}},
+      .options = {given("z"), {"norm_before_gate", {"no", "yes"}}},
+      .numbers = {{"groups", "G, a divisor of S", 1}, {"eps", "finite, above 0", 1e-5}},
+      .dtypes = all_types(),
+      .limits = {rank_limit(), "S >= 1"}};
+}
+
 OpInfo state_output() {
   return {.name = "state_output",
           .inputs = {with_gradient("z", "[..., E]"), with_gradient("u", "[..., E]"),
@@ -341,6 +396,9 @@ const std::vector<OpInfo>& registry() {
       discretized_scan(),
       ssd(),
       ssd_step(),
+      causal_conv1d(),
+      causal_conv1d_step(),
+      gated_rms_norm(),
       state_output(),
       loss("mse"),
       loss("huber", {{"k", "finite, above 0", 1}}),

@@ -12,10 +12,13 @@
 #include <vector>
 
 #include "scantape/adamw.h"
+#include "scantape/causal_conv1d.h"
+#include "scantape/causal_conv1d_step.h"
 #include "scantape/copy.h"
 #include "scantape/counters.h"
 #include "scantape/discretize.h"
 #include "scantape/discretized_scan.h"
+#include "scantape/gated_rms_norm.h"
 #include "scantape/grad_norm.h"
 #include "scantape/huber.h"
 #include "scantape/layer_norm.h"
@@ -871,6 +874,166 @@ TEST_P(Arguments, DiscretizedScan) {
     check_discretized_forward(GetParam(), varying);
     check_discretized_backward(GetParam(), varying);
   }
+}
+
+template <class Args>
+void add_conv(Call<Args>& call) {
+  call.takes_16_bits();
+  call.input("x", call.args.x, {2, 3, 4}).strided = true;
+  call.input("weight", call.args.weight, {4, 6});
+  call.input("bias", call.args.bias, {4}).optional = true;
+  call.input("initial_state", call.args.initial_state, {2, 5, 4}).optional = true;
+  call.input("start", call.args.start, {2, 3}).optional = true;
+}
+
+TEST_P(Arguments16, CausalConv1dForward) {
+  Call<CausalConv1dForward> call("causal_conv1d", causal_conv1d_forward, GetParam());
+  add_conv(call);
+  call.output("y", call.args.y, {2, 3, 4}).strided = true;
+  call.output("final_state", call.args.final_state, {2, 5, 4}).optional = true;
+  call.check_everything();
+  expect_words(call.args, causal_conv1d_forward, "causal_conv1d: activation is 2, wants silu or none",
+               [](CausalConv1dForward& args) { args.activation = static_cast<Activation>(2); });
+  const auto reshaped = [](ConstView& view, const Shape& shape) {
+    view = ConstView(view.data, view.dtype, kCpu, shape);
+  };
+  expect_words(call.args, causal_conv1d_forward,
+               "causal_conv1d: weight has shape [4, 17], wants [C, K] with K from 1 to 16",
+               [&](CausalConv1dForward& args) {
+                 reshaped(args.weight, {4, 17});
+               });
+  expect_words(call.args, causal_conv1d_forward,
+               "causal_conv1d: weight has shape [4, 0], wants [C, K] with K from 1 to 16",
+               [&](CausalConv1dForward& args) {
+                 reshaped(args.weight, {4, 0});
+               });
+  expect_words(call.args, causal_conv1d_forward,
+               "causal_conv1d: initial_state has shape [2, 6, 4], wants [2, 5, 4] = [B, S, C], B the first "
+               "dimension of x [2, 3, 4], S one less than the last dimension of weight [4, 6], C the last "
+               "dimension of x [2, 3, 4]",
+               [&](CausalConv1dForward& args) {
+                 reshaped(args.initial_state, {2, 6, 4});
+               });
+  expect_words(call.args, causal_conv1d_forward,
+               "causal_conv1d: x has shape [2, 0, 4], wants [B, L, C] with L above 0",
+               [&](CausalConv1dForward& args) {
+                 reshaped(args.x, {2, 0, 4});
+               });
+}
+
+TEST_P(Arguments16, CausalConv1dBackward) {
+  Call<CausalConv1dBackward> call("causal_conv1d_backward", causal_conv1d_backward, GetParam());
+  add_conv(call);
+  Slot& bias = call.slot("bias");
+  bias.optional = false;
+  bias.without = "d_bias is wanted, but there is no bias";
+  Slot& d_y = call.input("d_y", call.args.d_y, {2, 3, 4});
+  d_y.optional = d_y.strided = true;
+  call.input("d_final_state", call.args.d_final_state, {2, 5, 4}).optional = true;
+  call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
+  call.widened(call.gradient("d_weight", call.args.d_weight, {4, 6}));
+  call.widened(call.gradient("d_bias", call.args.d_bias, {4}));
+  call.gradient("d_initial_state", call.args.d_initial_state, {2, 5, 4});
+  call.check_everything();
+}
+
+template <class Args>
+void add_conv_step(Call<Args>& call) {
+  call.takes_16_bits();
+  call.input("x", call.args.x, {2, 4}).strided = true;
+  call.input("weight", call.args.weight, {4, 3});
+  call.input("state", call.args.state, {2, 2, 4}).optional = true;
+  call.input("bias", call.args.bias, {4}).optional = true;
+}
+
+TEST_P(Arguments16, CausalConv1dStepForward) {
+  Call<CausalConv1dStepForward> call("causal_conv1d_step", causal_conv1d_step_forward, GetParam());
+  add_conv_step(call);
+  call.output("y", call.args.y, {2, 4}).strided = true;
+  call.output("new_state", call.args.new_state, {2, 2, 4}).optional = true;
+  call.may_be("new_state", "state");
+  call.check_everything();
+  expect_words(call.args, causal_conv1d_step_forward,
+               "causal_conv1d_step: activation is 2, wants silu or none",
+               [](CausalConv1dStepForward& args) { args.activation = static_cast<Activation>(2); });
+}
+
+TEST_P(Arguments16, CausalConv1dStepBackward) {
+  Call<CausalConv1dStepBackward> call("causal_conv1d_step_backward", causal_conv1d_step_backward, GetParam());
+  add_conv_step(call);
+  Slot& bias = call.slot("bias");
+  bias.optional = false;
+  bias.without = "d_bias is wanted, but there is no bias";
+  Slot& d_y = call.input("d_y", call.args.d_y, {2, 4});
+  d_y.optional = d_y.strided = true;
+  call.input("d_new_state", call.args.d_new_state, {2, 2, 4}).optional = true;
+  call.gradient("d_x", call.args.d_x, {2, 4}).strided = true;
+  call.gradient("d_state", call.args.d_state, {2, 2, 4});
+  call.widened(call.gradient("d_weight", call.args.d_weight, {4, 3}));
+  call.widened(call.gradient("d_bias", call.args.d_bias, {4}));
+  call.check_everything();
+}
+
+template <class Args>
+void add_gated_norm(Call<Args>& call) {
+  call.takes_16_bits();
+  call.args.groups = 1;
+  call.input("x", call.args.x, {2, 3, 4}).strided = true;
+  Slot& z = call.input("z", call.args.z, {2, 3, 4});
+  z.strided = z.optional = true;
+  call.input("weight", call.args.weight, {4});
+}
+
+template <class Args>
+void check_gated_numbers(const Args& args, Status (*function)(const Args&, Stream) noexcept,
+                         const std::string& op) {
+  for (const std::int64_t groups : {0, -1, 3, 8})
+    expect_words(
+        args, function,
+        (op + ": groups is " + std::to_string(groups) + ", wants a divisor of S, the last dimension of x")
+            .c_str(),
+        [&](Args& changed) { changed.groups = groups; });
+  expect_words(args, function,
+               (op + ": statistics has shape [2, 3, 1], wants [2, 3, 2] = [..., G], the leading dimensions "
+                     "of x [2, 3, 4], G the number of groups")
+                   .c_str(),
+               [](Args& changed) { changed.groups = 2; });
+  for (const double eps : {0.0, -1e-5, HUGE_VAL, std::nan("")}) {
+    Args changed = args;
+    changed.eps = eps;
+    const Status status = function(changed, {});
+    EXPECT_EQ(status.code(), Code::invalid_argument);
+    EXPECT_EQ(status.message().rfind(op + ": eps is ", 0), 0U) << status.message();
+  }
+}
+
+TEST_P(Arguments16, GatedRmsNormForward) {
+  Call<GatedRmsNormForward> call("gated_rms_norm", gated_rms_norm_forward, GetParam());
+  add_gated_norm(call);
+  call.output("y", call.args.y, {2, 3, 4}).strided = true;
+  call.widened(call.output("statistics", call.args.statistics, {2, 3, 1}));
+  call.may_be("y", "x");
+  call.may_be("y", "z");
+  call.check_everything();
+  check_gated_numbers(call.args, gated_rms_norm_forward, "gated_rms_norm");
+}
+
+TEST_P(Arguments16, GatedRmsNormBackward) {
+  Call<GatedRmsNormBackward> call("gated_rms_norm_backward", gated_rms_norm_backward, GetParam());
+  add_gated_norm(call);
+  Slot& z = call.slot("z");
+  z.optional = false;
+  z.without = "d_z is wanted, but there is no z";
+  call.widened(call.output("statistics", call.args.statistics, {2, 3, 1}));
+  call.slot("statistics").written = false;
+  call.input("d_y", call.args.d_y, {2, 3, 4}).strided = true;
+  call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
+  call.gradient("d_z", call.args.d_z, {2, 3, 4}).strided = true;
+  call.widened(call.gradient("d_weight", call.args.d_weight, {4}));
+  call.may_be("d_x", "d_y");
+  call.may_be("d_z", "d_y");
+  call.check_everything();
+  check_gated_numbers(call.args, gated_rms_norm_backward, "gated_rms_norm_backward");
 }
 
 template <class Args>

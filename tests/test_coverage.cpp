@@ -230,7 +230,7 @@ TEST(Sizes, EveryLengthStateAndWidthOccurs) {
   };
   for (const char* op :
        {"projection", "layer_norm", "softplus", "silu", "neg_exp", "copy", "scan", "discretized_scan",
-        "state_output", "mse", "huber", "quantile", "grad_norm", "adamw"})
+        "causal_conv1d", "state_output", "mse", "huber", "quantile", "grad_norm", "adamw"})
     expect_sizes(op, lengths());
   for (const char* op : {"projection", "discretize", "scan", "discretized_scan", "spectral_radius"})
     expect_sizes(op, states());

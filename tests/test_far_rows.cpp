@@ -5,7 +5,9 @@
 
 #include <vector>
 
+#include "scantape/causal_conv1d.h"
 #include "scantape/discretized_scan.h"
+#include "scantape/gated_rms_norm.h"
 #include "scantape/layer_norm.h"
 #include "scantape/projection.h"
 #include "scantape/scan.h"
@@ -231,6 +233,32 @@ TEST_F(FarRowsTest, ScanPerHeadBothWays) {
     args.d_h = h;
     args.d_b = {d_b, WriteMode::overwrite};
     return scan_backward(args);
+  });
+}
+
+TEST_F(FarRowsTest, CausalConv1d) {
+  const Tensor weight = Tensor::full({kColumns, 2}, 0.5, DType::f32);
+  expect_equal({1, kRows, kColumns}, [&](const ConstView& x, const View& y) {
+    CausalConv1dForward args;
+    args.x = x;
+    args.weight = weight;
+    args.y = y;
+    return causal_conv1d_forward(args);
+  });
+}
+
+TEST_F(FarRowsTest, GatedRmsNorm) {
+  const Tensor weight = Tensor::full({kColumns}, 2, DType::f32);
+  Tensor statistics = Tensor::empty({kRows, 2}, DType::f32);
+  expect_equal({kRows, kColumns}, [&](const ConstView& x, const View& y) {
+    GatedRmsNormForward args;
+    args.x = x;
+    args.z = x;
+    args.weight = weight;
+    args.groups = 2;
+    args.y = y;
+    args.statistics = statistics.writable();
+    return gated_rms_norm_forward(args);
   });
 }
 

@@ -10,9 +10,12 @@
 #include "case_tests.h"
 #include "cases/compare.h"
 #include "scantape/adamw.h"
+#include "scantape/causal_conv1d.h"
+#include "scantape/causal_conv1d_step.h"
 #include "scantape/copy.h"
 #include "scantape/discretize.h"
 #include "scantape/discretized_scan.h"
+#include "scantape/gated_rms_norm.h"
 #include "scantape/grad_norm.h"
 #include "scantape/huber.h"
 #include "scantape/layer_norm.h"
@@ -388,6 +391,86 @@ TEST(Fixtures, DiscretizedScan) {
     args.d_u = f.gradient("u");
     args.d_h0 = f.gradient("h0");
     f.call(discretized_scan_backward, discretized_scan_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+Activation activation_named(const std::string& name) {
+  return name == "silu" ? Activation::silu : Activation::none;
+}
+
+TEST(Fixtures, CausalConv1d) {
+  for_each_fixture("causal_conv1d", [](Fixture& f) {
+    const Tensor x = f.input("x"), weight = f.input("weight"), bias = f.input("bias"),
+                 initial_state = f.input("initial_state"), start = f.input("start");
+    const Tensor d_y = f.cotangent("y"), d_final_state = f.cotangent("final_state");
+    CausalConv1dBackward args;
+    args.x = x;
+    args.weight = weight;
+    args.bias = view_of(bias);
+    args.initial_state = view_of(initial_state);
+    args.start = view_of(start);
+    args.activation = activation_named(f.text("activation"));
+    args.y = f.output("y");
+    if (weight.shape()[1] > 1) args.final_state = f.output("final_state");
+    f.call<CausalConv1dForward>(causal_conv1d_forward, causal_conv1d_forward_workspace, args);
+    args.d_y = view_of(d_y);
+    args.d_final_state = view_of(d_final_state);
+    args.d_x = f.gradient("x");
+    args.d_weight = f.gradient("weight");
+    args.d_bias = f.gradient("bias");
+    args.d_initial_state = f.gradient("initial_state");
+    f.call(causal_conv1d_backward, causal_conv1d_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+TEST(Fixtures, CausalConv1dStep) {
+  for_each_fixture("causal_conv1d_step", [](Fixture& f) {
+    const Tensor x = f.input("x"), state = f.input("state"), weight = f.input("weight"),
+                 bias = f.input("bias");
+    const Tensor d_y = f.cotangent("y"), d_new_state = f.cotangent("new_state");
+    CausalConv1dStepBackward args;
+    args.x = x;
+    args.state = view_of(state);
+    args.weight = weight;
+    args.bias = view_of(bias);
+    args.activation = activation_named(f.text("activation"));
+    args.y = f.output("y");
+    if (weight.shape()[1] > 1) args.new_state = f.output("new_state");
+    f.call<CausalConv1dStepForward>(causal_conv1d_step_forward, causal_conv1d_step_forward_workspace, args);
+    args.d_y = view_of(d_y);
+    args.d_new_state = view_of(d_new_state);
+    args.d_x = f.gradient("x");
+    args.d_state = f.gradient("state");
+    args.d_weight = f.gradient("weight");
+    args.d_bias = f.gradient("bias");
+    f.call(causal_conv1d_step_backward, causal_conv1d_step_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+TEST(Fixtures, GatedRmsNorm) {
+  for_each_fixture("gated_rms_norm", [](Fixture& f) {
+    const Tensor x = f.input("x"), z = f.input("z"), weight = f.input("weight"), d_y = f.cotangent("y");
+    GatedRmsNormBackward args;
+    args.x = x;
+    args.z = view_of(z);
+    args.weight = weight;
+    args.groups = static_cast<std::int64_t>(f.number("groups"));
+    args.norm_before_gate = f.text("norm_before_gate") == "yes";
+    args.eps = f.number("eps");
+    args.y = f.output("y");
+    Shape rows = x.shape();
+    rows[rows.rank() - 1] = args.groups;
+    Tensor statistics = Tensor::empty(rows, DType::f64, x.device());
+    args.statistics = statistics.writable();
+    f.call<GatedRmsNormForward>(gated_rms_norm_forward, gated_rms_norm_forward_workspace, args);
+    args.d_y = d_y;
+    args.d_x = f.gradient("x");
+    args.d_z = f.gradient("z");
+    args.d_weight = f.gradient("weight");
+    f.call(gated_rms_norm_backward, gated_rms_norm_backward_workspace, args);
     f.expect_equal();
   });
 }

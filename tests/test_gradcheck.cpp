@@ -328,6 +328,71 @@ TEST(Gradcheck, DiscretizedScan) {
       }
 }
 
+TEST(Gradcheck, CausalConv1d) {
+  constexpr int B = 2, L = 6, C = 3;
+  const Tensor start = Tensor::from({B, L}, Values{0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1});
+  for (const std::int64_t taps : {1, 3, 5})
+    for (const Activation activation : {Activation::silu, Activation::none})
+      for (const bool starts : {false, true}) {
+        CausalConv1dOptions options;
+        options.activation = activation;
+        if (starts) options.start = start;
+        // The last inputs of one stretch are the state of the next, of the same weights.
+        const auto layer = [&](const std::vector<Variable>& in) {
+          const Variable bias = in[2], state = in.size() > 3 ? in[3] : Variable();
+          const Convolved first = causal_conv1d(in[0], in[1], bias, state, options);
+          const Convolved second = causal_conv1d(first.y, in[1], bias, first.final_state, options);
+          std::vector<Variable> out{first.y, second.y};
+          if (second.final_state.present()) out.push_back(second.final_state);
+          return out;
+        };
+        std::vector<Tensor> inputs{random_tensor({B, L, C}, 1), random_tensor({C, taps}, 2),
+                                   random_tensor({C}, 3)};
+        if (taps > 1) inputs.push_back(random_tensor({B, taps - 1, C}, 4));
+        const auto report = check(layer, inputs);
+        EXPECT_TRUE(report.pass()) << "K=" << taps << " " << name(activation) << "\n" << report.text();
+      }
+}
+
+TEST(Gradcheck, CausalConv1dStep) {
+  for (const std::int64_t taps : {1, 2, 4})
+    for (const bool given : {true, false}) {
+      // Two steps, the second on the state that the first leaves.
+      const auto steps = [&](const std::vector<Variable>& in) {
+        const Variable bias = given ? in[3] : Variable(), state = given && taps > 1 ? in[4] : Variable();
+        const Convolved first = causal_conv1d_step(in[0], state, in[2], bias);
+        const Convolved second = causal_conv1d_step(in[1], first.final_state, in[2], bias, Activation::none);
+        std::vector<Variable> out{first.y, second.y};
+        if (second.final_state.present()) out.push_back(second.final_state);
+        return out;
+      };
+      std::vector<Tensor> inputs{random_tensor({2, 3}, 1), random_tensor({2, 3}, 2),
+                                 random_tensor({3, taps}, 3)};
+      if (given) inputs.push_back(random_tensor({3}, 4));
+      if (given && taps > 1) inputs.push_back(random_tensor({2, taps - 1, 3}, 5));
+      const auto report = check(steps, inputs);
+      EXPECT_TRUE(report.pass()) << "K=" << taps << " given " << given << "\n" << report.text();
+    }
+}
+
+TEST(Gradcheck, GatedRmsNorm) {
+  for (const std::int64_t groups : {1, 2, 6})
+    for (const bool norm_before_gate : {false, true})
+      for (const bool gated : {false, true}) {
+        GatedRmsNormOptions options;
+        options.groups = groups;
+        options.norm_before_gate = norm_before_gate;
+        options.eps = 0.3;
+        const auto layer = [&](const std::vector<Variable>& in) {
+          return one(gated_rms_norm(silu(in[0]), gated ? in[2] : Variable(), in[1], options));
+        };
+        std::vector<Tensor> inputs{random_tensor({2, 2, 6}, 1), random_tensor({6}, 2)};
+        if (gated) inputs.push_back(random_tensor({2, 2, 6}, 3));
+        const auto report = check(layer, inputs);
+        EXPECT_TRUE(report.pass()) << "groups " << groups << "\n" << report.text();
+      }
+}
+
 TEST(Gradcheck, Losses) {
   // Differences of the two lie a quarter or more from the corners at 0, 1 and -1.
   const Tensor target = Tensor::from({6}, Values{0.1, 0, -0.1, 2, -1, 3});

@@ -450,6 +450,108 @@ def discretized_scan():
     return cases
 
 
+def causal_conv1d():
+    def plain(x, weight, bias=None, initial_state=None, start=None, activation="silu"):
+        batch, length, channels = x.shape
+        taps = weight.shape[1]
+        items, states = [], []
+        for item in range(batch):
+            # Pairs of an input and the number of the sequence it belongs to; the state is of the first.
+            before = initial_state[item] if initial_state is not None else torch.zeros(taps - 1, channels)
+            seen = [(0, row) for row in before]
+            sequence, rows = 0, []
+            for t in range(length):
+                if start is not None and start[item, t] != 0:
+                    sequence += 1
+                seen.append((sequence, x[item, t]))
+                p = bias if bias is not None else torch.zeros(channels)
+                for k in range(taps):
+                    whose, row = seen[len(seen) - taps + k]
+                    if whose == sequence:
+                        p = p + weight[:, k] * row
+                rows.append(p * torch.sigmoid(p) if activation == "silu" else p)
+            items.append(torch.stack(rows))
+            if taps > 1:
+                states.append(torch.stack([row if whose == sequence else torch.zeros(channels)
+                                           for whose, row in seen[len(seen) - taps + 1:]]))
+        y = torch.stack(items)
+        if start is None and initial_state is None:
+            # PyTorch's own convolution, padded on the left.
+            own = F.conv1d(x.transpose(1, 2), weight[:, None], bias, padding=taps - 1, groups=channels)[..., :length]
+            own = F.silu(own) if activation == "silu" else own
+            torch.testing.assert_close(own.transpose(1, 2), y, rtol=1e-12, atol=1e-12)
+        return {"y": y, "final_state": torch.stack(states)} if taps > 1 else {"y": y}
+
+    def model(activation):
+        return lambda **tensors: plain(**tensors, activation=activation)
+
+    flags = torch.tensor([[0.0, 0, 1, 0, 0, 0, 0, 0, -2], [1, 0, 0, 0, 0, 3, 1, 0, 0]])
+    cases = []
+    for taps in [1, 2, 3, 4, 5, 16]:
+        for activation in ["silu", "none"]:
+            for packed in [False, True]:
+                for given in [False, True]:
+                    values = {"x": normal(2, 9, 3), "weight": normal(3, taps, scale=0.7)}
+                    if given:
+                        values["bias"] = normal(3)
+                        if taps > 1:
+                            values["initial_state"] = normal(2, taps - 1, 3)
+                    title = f"K={taps} {activation} packed={packed} given={given}"
+                    cases.append(fixture(title, {"activation": activation}, values, {"start": flags} if packed else {},
+                                         model(activation)))
+    for skip in [("y",), ("final_state",)]:
+        values = {"x": normal(2, 2, 3), "weight": normal(3, 4), "bias": normal(3), "initial_state": normal(2, 3, 3)}
+        cases.append(fixture(f"short without {skip}", {"activation": "silu"}, values, {}, model("silu"), skip))
+    return cases
+
+
+def causal_conv1d_step():
+    def plain(x, weight, state=None, bias=None, activation="silu"):
+        before = state if state is not None else torch.zeros(x.shape[0], weight.shape[1] - 1, x.shape[1])
+        window = torch.cat([before, x[:, None]], 1)
+        p = (window * weight.T).sum(1) + (bias if bias is not None else 0)
+        y = F.silu(p) if activation == "silu" else p
+        return {"y": y, "new_state": window[:, 1:]} if weight.shape[1] > 1 else {"y": y}
+
+    cases = []
+    for taps in [1, 2, 4, 16]:
+        for activation in ["silu", "none"]:
+            for given in [False, True]:
+                values = {"x": normal(3, 5), "weight": normal(5, taps, scale=0.7)}
+                if given:
+                    values["bias"] = normal(5)
+                    if taps > 1:
+                        values["state"] = normal(3, taps - 1, 5)
+                cases.append(fixture(f"K={taps} {activation} given={given}", {"activation": activation}, values, {},
+                                     lambda a=activation, **tensors: plain(**tensors, activation=a)))
+    return cases
+
+
+def gated_rms_norm():
+    def plain(x, weight, z=None, groups=1, norm_before_gate="no", eps=1e-5):
+        def norm(u):
+            parts = []
+            for part in u.split(u.shape[-1] // groups, -1):
+                parts.append(part / torch.sqrt((part**2).mean(-1, keepdim=True) + eps))
+            return torch.cat(parts, -1)
+
+        gate = 1 if z is None else z / (1 + torch.exp(-z))
+        return {"y": norm(x) * weight * gate if norm_before_gate == "yes" else norm(x * gate) * weight}
+
+    cases = []
+    for shape, groups, eps in [((5, 8), 1, 1e-5), ((2, 3, 12), 4, 1e-5), ((4, 33), 3, 1e-3), ((3, 6), 6, 0.5), ((7,), 1, 1e-5),
+                               ((2, 70), 2, 1e-5)]:
+        for order in ["no", "yes"]:
+            for gated in [True, False]:
+                values = {"x": normal(*shape), "weight": normal(shape[-1], mean=1, scale=0.5)}
+                if gated:
+                    values["z"] = normal(*shape, scale=2)
+                options = {"groups": groups, "norm_before_gate": order, "eps": eps}
+                cases.append(fixture(f"{shape} groups={groups} norm_before_gate={order} gated={gated}", options, values, {},
+                                     lambda o=options, **tensors: plain(**tensors, **o)))
+    return cases
+
+
 def state_output():
     cases = []
     for activation in ["silu", "none"]:
@@ -530,7 +632,7 @@ def main():
     shared_stream = [projection, layer_norm, softplus, silu, discretize, scan, state_output, mse, adamw]
     # Whatever is added here leaves the others' numbers alone.
     own_stream = [rms_norm, projection_layer_norm, huber, quantile, discretize_per_head, discretize_dense, spectral_radius, scan_forms,
-                  discretized_scan, neg_exp, copy]
+                  discretized_scan, neg_exp, copy, causal_conv1d, causal_conv1d_step, gated_rms_norm]
     for function in shared_stream + own_stream:
         if function in own_stream:
             GENERATOR.manual_seed(zlib.crc32(function.__name__.encode()))

@@ -1,7 +1,9 @@
 #pragma once
 
 #include "scantape/autograd/variable.h"
+#include "scantape/causal_conv1d_step.h"
 #include "scantape/discretized_scan.h"
+#include "scantape/gated_rms_norm.h"
 #include "scantape/ssd.h"
 #include "scantape/ssd_step.h"
 #include "scantape/state_output.h"
@@ -101,6 +103,28 @@ struct SsdOutputs {
 SsdOutputs ssd(const SsdInputs& inputs, const SsdOptions& options = {});
 /// One step: x [B, H, P] and so on, with the state that it begins with as initial_state.
 SsdOutputs ssd_step(const SsdInputs& inputs, const SsdStepOptions& options = {});
+/// A depthwise convolution over time and the last inputs, which carry a gradient of their own: absent for one tap.
+struct Convolved {
+  Variable y, final_state;
+};
+struct CausalConv1dOptions {
+  Activation activation = Activation::silu;
+  Tensor start;  ///< a constant
+};
+Convolved causal_conv1d(const Variable& x, const Variable& weight, const Variable& bias = {},
+                        const Variable& initial_state = {}, const CausalConv1dOptions& options = {});
+/// One step of it: y [B, C], and the state that follows.
+Convolved causal_conv1d_step(const Variable& x, const Variable& state, const Variable& weight,
+                             const Variable& bias = {}, Activation activation = Activation::silu);
+
+/// A norm of groups of channels with the gate silu(z), which comes first or last; without z there is none.
+struct GatedRmsNormOptions {
+  std::int64_t groups = 1;
+  bool norm_before_gate = false;
+  double eps = 1e-5;
+};
+Variable gated_rms_norm(const Variable& x, const Variable& z, const Variable& weight,
+                        const GatedRmsNormOptions& options = {});
 
 /// residual + act(z + D u): what a state space layer adds to its input.
 Variable state_output(const Variable& z, const Variable& u, const Variable& D, const Variable& residual,
