@@ -32,6 +32,8 @@
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
 #include "scantape/spectral_radius.h"
+#include "scantape/ssd.h"
+#include "scantape/ssd_step.h"
 #include "scantape/state_output.h"
 
 namespace scantape {
@@ -49,6 +51,7 @@ struct Slot {
   WriteMode* mode;                // of a gradient
   bool independent;               // its size and dtype are right whatever they are
   const char* without = nullptr;  // what is said where it is left out, if not that it is missing
+  int row_axes = 1;               // of which dimensions, from the last on, a row is made
 };
 
 /// A call whose arguments all fit. Slots point into `args`, so it stays where it was made.
@@ -261,8 +264,10 @@ class Call {
     // Rows two elements further apart than they are long, the leading dimensions still in one stride.
     const ConstView good = *slot.view;
     const auto spread = [&](ConstView& view) {
-      std::int64_t stride = good.shape.back() + 2;
-      for (int axis = rank - 2; axis >= 0; --axis) {
+      std::int64_t stride = 1;
+      for (int axis = rank - slot.row_axes; axis < rank; ++axis) stride *= good.shape[axis];
+      stride += 2;
+      for (int axis = rank - slot.row_axes - 1; axis >= 0; --axis) {
         view.strides[axis] = stride;
         stride *= good.shape[axis];
       }
@@ -275,7 +280,7 @@ class Call {
       refuse(slot, spread, {"strides [", "contiguous"});
     }
     refuse(slot, [&](ConstView& view) { view.strides[rank - 2] = view.shape.back() - 1; }, {"strides ["});
-    if (rank > 2) refuse(slot, [](ConstView& view) { view.strides[0] += 1; }, {"strides ["});
+    if (rank > 1 + slot.row_axes) refuse(slot, [](ConstView& view) { view.strides[0] += 1; }, {"strides ["});
   }
 
   void check_overlap(const Slot& slot) {
@@ -873,6 +878,128 @@ TEST_P(Arguments, DiscretizedScan) {
     SCOPED_TRACE(varying ? "varying" : "constant");
     check_discretized_forward(GetParam(), varying);
     check_discretized_backward(GetParam(), varying);
+  }
+}
+
+/// Of ssd (rows [2, 3]) and its step (rows [2]): 4 heads of 2 channels, 2 groups of 3 states.
+template <class Args>
+class SsdArguments {
+ public:
+  SsdArguments(const char* op, Status (*function)(const Args&, Stream) noexcept, DType dtype, const Shape& rows,
+               bool wide_skip, bool backward)
+      : call_(op, function, dtype), rows_(rows), skip_(wide_skip ? Shape{4, 2} : Shape{4}) {
+    call_.takes_16_bits();
+    data(call_.input("x", call_.args.x, shaped({4, 2})));
+    call_.input("dt", call_.args.dt, shaped({4})).strided = true;
+    call_.widened(call_.input("A", call_.args.A, {4}));
+    data(call_.input("B", call_.args.B, shaped({2, 3})));
+    data(call_.input("C", call_.args.C, shaped({2, 3})));
+    optional(call_.widened(call_.input("D", call_.args.D, skip_)), backward, "d_D is wanted, but there is no D");
+    optional(data(call_.input("z", call_.args.z, shaped({4, 2}))), backward, "d_z is wanted, but there is no z");
+    optional(call_.widened(call_.input("dt_bias", call_.args.dt_bias, {4})), backward,
+             "d_dt_bias is wanted, but there is no dt_bias");
+  }
+  Call<Args>& call() { return call_; }
+  Shape shaped(std::initializer_list<std::int64_t> sizes) const {
+    Shape shape = rows_;
+    for (const std::int64_t size : sizes) shape.append(size);
+    return shape;
+  }
+  /// Rows of two dimensions.
+  static Slot& data(Slot& slot) {
+    slot.strided = true;
+    slot.row_axes = 2;
+    return slot;
+  }
+  void add_gradients() {
+    data(call_.input("d_out", call_.args.d_out, shaped({4, 2}))).optional = true;
+    data(call_.gradient("d_x", call_.args.d_x, shaped({4, 2})));
+    call_.gradient("d_dt", call_.args.d_dt, shaped({4})).strided = true;
+    call_.widened(call_.gradient("d_A", call_.args.d_A, {4}));
+    data(call_.gradient("d_B", call_.args.d_B, shaped({2, 3})));
+    data(call_.gradient("d_C", call_.args.d_C, shaped({2, 3})));
+    call_.widened(call_.gradient("d_D", call_.args.d_D, skip_));
+    data(call_.gradient("d_z", call_.args.d_z, shaped({4, 2})));
+    call_.widened(call_.gradient("d_dt_bias", call_.args.d_dt_bias, {4}));
+  }
+
+ private:
+  static void optional(Slot& slot, bool backward, const char* without) {
+    slot.optional = !backward;
+    if (backward) slot.without = without;
+  }
+
+  Call<Args> call_;
+  Shape rows_, skip_;
+};
+
+TEST_P(Arguments16, SsdForward) {
+  for (const bool wide_skip : {false, true}) {
+    SsdArguments<SsdForward> made("ssd", ssd_forward, GetParam(), {2, 3}, wide_skip, false);
+    auto& call = made.call();
+    call.args.chunk_length = 2;
+    call.widened(call.input("initial_state", call.args.initial_state, {2, 4, 2, 3})).optional = true;
+    call.input("start", call.args.start, {2, 3}).optional = true;
+    made.data(call.output("out", call.args.out, {2, 3, 4, 2}));
+    call.widened(call.output("final_state", call.args.final_state, {2, 4, 2, 3})).optional = true;
+    call.widened(call.output("states", call.args.states, {2, 1, 4, 2, 3})).optional = true;
+    call.check_everything();
+    const auto expect = [&](const std::string& words, const auto& change) {
+      expect_words(call.args, ssd_forward, "ssd: " + words, change);
+    };
+    expect("chunk_length is -1, wants 0 for the sequential form, or a number up to 1024",
+           [](SsdForward& args) { args.chunk_length = -1; });
+    expect("chunk_length is 1025, wants 0 for the sequential form, or a number up to 1024",
+           [](SsdForward& args) { args.chunk_length = 1025; });
+    expect("dt_min is -0.5, wants a number of at least 0", [](SsdForward& args) { args.dt_min = -0.5; });
+    expect("dt_min is nan, wants a number of at least 0", [](SsdForward& args) { args.dt_min = std::nan(""); });
+    expect("dt_max is 0.25, wants a number of at least dt_min", [](SsdForward& args) {
+      args.dt_min = 0.5;
+      args.dt_max = 0.25;
+    });
+    expect("B has groups that the heads of x cannot be dealt out to evenly, wants H divisible by G", [](SsdForward& args) {
+      args.B.shape[2] = args.C.shape[2] = 3;
+      args.B.strides = args.C.strides = ConstView(nullptr, DType::f32, kCpu, args.B.shape).strides;
+    });
+    expect("x has shape [2, 0, 4, 2], wants [B, L, H, P] with L above 0", [](SsdForward& args) { args.x.shape[1] = 0; });
+    expect("B has shape [2, 3, 2, 0], wants [B, L, G, N] with N above 0", [](SsdForward& args) { args.B.shape[3] = 0; });
+  }
+}
+
+TEST_P(Arguments16, SsdBackward) {
+  for (const bool wide_skip : {false, true}) {
+    SsdArguments<SsdBackward> made("ssd_backward", ssd_backward, GetParam(), {2, 3}, wide_skip, true);
+    auto& call = made.call();
+    call.args.chunk_length = 1;
+    call.widened(call.input("initial_state", call.args.initial_state, {2, 4, 2, 3})).optional = true;
+    call.input("start", call.args.start, {2, 3}).optional = true;
+    call.widened(call.output("states", call.args.states, {2, 2, 4, 2, 3})).written = false;
+    made.add_gradients();
+    call.widened(call.input("d_final_state", call.args.d_final_state, {2, 4, 2, 3})).optional = true;
+    call.widened(call.gradient("d_initial_state", call.args.d_initial_state, {2, 4, 2, 3}));
+    call.check_everything();
+  }
+}
+
+TEST_P(Arguments16, SsdStep) {
+  for (const bool wide_skip : {false, true}) {
+    SsdArguments<SsdStepForward> made("ssd_step", ssd_step_forward, GetParam(), {2}, wide_skip, false);
+    auto& call = made.call();
+    call.widened(call.input("state", call.args.state, {2, 4, 2, 3}));
+    made.data(call.output("out", call.args.out, {2, 4, 2}));
+    call.widened(call.output("next_state", call.args.next_state, {2, 4, 2, 3}));
+    call.may_be("next_state", "state");
+    call.check_everything();
+    expect_words(call.args, ssd_step_forward, "ssd_step: dt_min is -1, wants a number of at least 0",
+                 [](SsdStepForward& args) { args.dt_min = -1; });
+
+    SsdArguments<SsdStepBackward> backward("ssd_step_backward", ssd_step_backward, GetParam(), {2}, wide_skip, true);
+    auto& second = backward.call();
+    second.widened(second.input("state", second.args.state, {2, 4, 2, 3}));
+    backward.add_gradients();
+    second.widened(second.input("d_next_state", second.args.d_next_state, {2, 4, 2, 3})).optional = true;
+    second.widened(second.gradient("d_state", second.args.d_state, {2, 4, 2, 3}));
+    second.check_everything();
   }
 }
 

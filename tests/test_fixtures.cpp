@@ -29,6 +29,8 @@
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
 #include "scantape/spectral_radius.h"
+#include "scantape/ssd.h"
+#include "scantape/ssd_step.h"
 #include "scantape/state_output.h"
 #include "scantape/tensor.h"
 
@@ -59,6 +61,7 @@ class Fixture {
   Tensor input(const char* name) const { return tensor_of("inputs", name); }
   Tensor cotangent(const char* name) const { return tensor_of("cotangents", name); }
   double number(const char* name) const { return json_.at("options").at(name).get<double>(); }
+  bool flag(const char* name) const { return json_.at("options").at(name).get<bool>(); }
   std::string text(const char* name) const { return json_.at("options").at(name).get<std::string>(); }
 
   /// A tensor of the shape that the fixture has for this output, to be compared at the end.
@@ -471,6 +474,85 @@ TEST(Fixtures, GatedRmsNorm) {
     args.d_z = f.gradient("z");
     args.d_weight = f.gradient("weight");
     f.call(gated_rms_norm_backward, gated_rms_norm_backward_workspace, args);
+}
+
+/// What ssd and its step are given alike. The tensors must outlive the call.
+struct SsdTensors {
+  std::map<std::string, Tensor> inputs;
+  Tensor d_out;
+
+  explicit SsdTensors(const Fixture& f) : d_out(f.cotangent("out")) {
+    for (const char* name : {"x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_state", "start", "state"})
+      inputs[name] = f.input(name);
+  }
+  ConstView view(const char* name) const { return view_of(inputs.at(name)); }
+
+  template <class Args>
+  void set(Fixture& f, Args* args) const {
+    args->x = view("x");
+    args->dt = view("dt");
+    args->A = view("A");
+    args->B = view("B");
+    args->C = view("C");
+    args->D = view("D");
+    args->z = view("z");
+    args->dt_bias = view("dt_bias");
+    args->dt_softplus = f.flag("softplus");
+    args->dt_min = f.number("low");
+    if (f.number("high") > 0) args->dt_max = f.number("high");
+    args->out = f.output("out");
+  }
+  template <class Args>
+  void set_gradients(Fixture& f, Args* args) const {
+    args->d_out = d_out;
+    args->d_x = f.gradient("x");
+    args->d_dt = f.gradient("dt");
+    args->d_A = f.gradient("A");
+    args->d_B = f.gradient("B");
+    args->d_C = f.gradient("C");
+    args->d_D = f.gradient("D");
+    args->d_z = f.gradient("z");
+    args->d_dt_bias = f.gradient("dt_bias");
+  }
+};
+
+TEST(Fixtures, Ssd) {
+  for (const std::int64_t chunk_length : {0, 1, 5, 16})
+    for_each_fixture("ssd", [chunk_length](Fixture& f) {
+      const SsdTensors tensors(f);
+      const Tensor d_final_state = f.cotangent("final_state");
+      SsdBackward args;
+      tensors.set(f, &args);
+      args.initial_state = tensors.view("initial_state");
+      args.start = tensors.view("start");
+      args.chunk_length = chunk_length;
+      args.final_state = f.output("final_state");
+      const Shape x = args.x.shape;
+      Tensor states = Tensor::empty({x[0], (x[1] - 1) / ssd_interval(x[1], chunk_length), x[2], x[3], args.B.shape[3]},
+                                    DType::f64, args.x.device);
+      args.states = states.writable();
+      f.call<SsdForward>(ssd_forward, ssd_forward_workspace, args);
+      tensors.set_gradients(f, &args);
+      args.d_final_state = d_final_state;
+      args.d_initial_state = f.gradient("initial_state");
+      f.call(ssd_backward, ssd_backward_workspace, args);
+      f.expect_equal();
+    });
+}
+
+TEST(Fixtures, SsdStep) {
+  for_each_fixture("ssd_step", [](Fixture& f) {
+    const SsdTensors tensors(f);
+    const Tensor d_next_state = f.cotangent("next_state");
+    SsdStepBackward args;
+    tensors.set(f, &args);
+    args.state = tensors.view("state");
+    args.next_state = f.output("next_state");
+    f.call<SsdStepForward>(ssd_step_forward, ssd_step_forward_workspace, args);
+    tensors.set_gradients(f, &args);
+    args.d_next_state = d_next_state;
+    args.d_state = f.gradient("state");
+    f.call(ssd_step_backward, ssd_step_backward_workspace, args);
     f.expect_equal();
   });
 }

@@ -393,6 +393,59 @@ TEST(Gradcheck, GatedRmsNorm) {
       }
 }
 
+/// Two layers of one model: the second begins with the state that the first ends with, and shares its A, D and bias.
+TEST(Gradcheck, SsdInEitherForm) {
+  constexpr int B = 2, L = 6, H = 4, G = 2, P = 2, N = 3;
+  Tensor A = random_tensor({H}, 3);
+  for (int i = 0; i < H; ++i) A.mutable_data<double>()[i] = -0.3 - 0.2 * i;
+  for (const std::int64_t chunk_length : {0, 1, 4})
+    for (const int choice : {0, 1, 2, 3}) {
+      SsdOptions options;
+      options.chunk_length = chunk_length;
+      options.dt_softplus = true;
+      if (choice >= 2) options.dt_max = 0.9;
+      if (choice % 2 == 1) options.start = Tensor::from({B, L}, Values{0, 0, 1, 0, 0, 1, 0, -2, 0, 0, 1, 0});
+      const auto layers = [&](const std::vector<Variable>& in) {
+        SsdInputs first{in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], in[8]};
+        if (choice == 0) first.z = {};
+        if (choice == 1) first.dt_bias = {};
+        if (choice == 3) first.initial_state = {};
+        SsdInputs second = first;
+        const SsdOutputs one = ssd(first, options);
+        second.x = silu(one.out);
+        second.initial_state = one.final_state;
+        const SsdOutputs two = ssd(second, options);
+        // What this choice leaves out is used all the same: a gradient of nothing would prove nothing.
+        return std::vector<Variable>{two.out, two.final_state, silu(in[6]), silu(in[7]), silu(in[8]), one.final_state};
+      };
+      const auto report =
+          check(layers, {random_tensor({B, L, H, P}, 1), random_tensor({B, L, H}, 2), A, random_tensor({B, L, G, N}, 4),
+                         random_tensor({B, L, G, N}, 5), random_tensor(choice < 2 ? Shape{H} : Shape{H, P}, 6),
+                         random_tensor({B, L, H, P}, 7), random_tensor({H}, 8), random_tensor({B, H, P, N}, 9)});
+      EXPECT_TRUE(report.pass()) << "chunk " << chunk_length << ", choice " << choice << "\n" << report.text();
+    }
+}
+
+TEST(Gradcheck, SsdStepByStep) {
+  constexpr int B = 2, H = 2, P = 2, N = 3;
+  Tensor A = random_tensor({H}, 3);
+  for (int i = 0; i < H; ++i) A.mutable_data<double>()[i] = -0.3 - 0.2 * i;
+  const auto steps = [](const std::vector<Variable>& in) {
+    SsdStepOptions options;
+    options.dt_softplus = true;
+    SsdInputs inputs{in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], in[8]};
+    const SsdOutputs one = ssd_step(inputs, options);
+    inputs.x = silu(one.out);
+    inputs.initial_state = one.final_state;
+    const SsdOutputs two = ssd_step(inputs, options);
+    return std::vector<Variable>{two.out, two.final_state};
+  };
+  const auto report = check(steps, {random_tensor({B, H, P}, 1), random_tensor({B, H}, 2), A, random_tensor({B, 1, N}, 4),
+                                    random_tensor({B, 1, N}, 5), random_tensor({H}, 6), random_tensor({B, H, P}, 7),
+                                    random_tensor({H}, 8), random_tensor({B, H, P, N}, 9)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
 TEST(Gradcheck, Losses) {
   // Differences of the two lie a quarter or more from the corners at 0, 1 and -1.
   const Tensor target = Tensor::from({6}, Values{0.1, 0, -0.1, 2, -1, 3});

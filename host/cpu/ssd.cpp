@@ -150,7 +150,10 @@ void transpose(const T* from, std::int64_t from_row, std::int64_t rows, std::int
 
 SCANTAPE_CLONES void exponentials_below_zero(std::int64_t count, const double* sums, float* to) noexcept {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) to[i] = exp_below_zero(static_cast<float>(sums[i]));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float sum = static_cast<float>(sums[i]), decay = exp_below_zero(sum);
+    to[i] = sum == sum ? decay : sum;  // NaN stays
+  }
 }
 
 template <class T>
@@ -173,11 +176,11 @@ class Decays {
         from_start_(numbers + count),
         to_end_(from_start_ + count + 1),
         l_(sums),
-        sums_(sums + count) {
+        sums_(sums + count),
+        below_zero_(A <= 0) {
     for (std::int64_t i = 0; i < count; ++i) {
       dt_[i] = steps.dt(first_row + i, head);
       l_[i] = dt_[i] * A;
-      below_zero_ = below_zero_ && l_[i] <= 0;
     }
   }
   static std::int64_t numbers(std::int64_t count) noexcept { return 3 * count + 2; }
@@ -217,7 +220,7 @@ class Decays {
   std::int64_t count_;
   T *dt_, *from_start_, *to_end_;
   double *l_, *sums_;
-  bool below_zero_ = true;
+  bool below_zero_;  // by A alone, as no dt is below 0: a later step changes nothing of an earlier one
 };
 
 // ---- one call

@@ -549,6 +549,92 @@ def gated_rms_norm():
                 options = {"groups": groups, "norm_before_gate": order, "eps": eps}
                 cases.append(fixture(f"{shape} groups={groups} norm_before_gate={order} gated={gated}", options, values, {},
                                      lambda o=options, **tensors: plain(**tensors, **o)))
+def ssd_plain(x, dt, A, B, C, D=None, z=None, dt_bias=None, initial_state=None, start=None, softplus=False, limits=None):
+    """The recurrence as a loop over steps, rows of the batch and heads; states are [P, N] matrices."""
+    batch, length, heads, width = x.shape
+    groups, states = B.shape[2:]
+    rows, last = [], []
+    for b in range(batch):
+        of_heads, finals = [], []
+        for h in range(heads):
+            g = h // (heads // groups)
+            state = initial_state[b, h] if initial_state is not None else torch.zeros(width, states)
+            ys = []
+            for t in range(length):
+                step = dt[b, t, h] + (dt_bias[h] if dt_bias is not None else 0)
+                if softplus:
+                    step = F.softplus(step)
+                if limits is not None:
+                    step = torch.clamp(step, *limits)
+                moved = step * torch.outer(x[b, t, h], B[b, t, g])
+                fresh = start is not None and float(start[b, t]) != 0
+                state = moved if fresh else torch.exp(step * A[h]) * state + moved
+                y = state @ C[b, t, g]
+                if D is not None:
+                    y = y + D[h] * x[b, t, h]
+                ys.append(y if z is None else y * F.silu(z[b, t, h]))
+            of_heads.append(torch.stack(ys))
+            finals.append(state)
+        rows.append(torch.stack(of_heads, 1))
+        last.append(torch.stack(finals))
+    return torch.stack(rows), torch.stack(last)
+
+
+def ssd_values(rows, heads, groups, width, states, skip, gated, bias, softplus):
+    values = {"x": normal(*rows, heads, width), "dt": uniform(-3, 0.5, *rows, heads) if softplus else uniform(0.02, 0.6, *rows, heads),
+              "A": -uniform(0.3, 2, heads), "B": normal(*rows, groups, states), "C": normal(*rows, groups, states)}
+    if skip != "none":
+        values["D"] = normal(heads) if skip == "head" else normal(heads, width)
+    if gated:
+        values["z"] = normal(*rows, heads, width)
+    if bias:
+        values["dt_bias"] = normal(heads, scale=0.1)
+    return values
+
+
+# batch, length, heads, groups, width, states, D, z, dt_bias, softplus, limits, initial state, starts
+SSD_CASES = [
+    (2, 7, 4, 2, 3, 5, "head", True, True, True, None, True, False),
+    (1, 12, 2, 1, 4, 3, "channel", True, True, True, [0.1, 0.4], True, True),
+    (2, 9, 3, 3, 2, 4, "none", False, False, False, [0.1, 0.4], False, True),
+    (1, 70, 1, 1, 2, 2, "head", False, False, False, None, True, False),
+    (3, 1, 2, 1, 2, 3, "channel", True, False, True, None, True, False),
+    (1, 33, 8, 4, 1, 2, "channel", False, True, True, [0.0, 0.7], False, True),
+]
+
+
+def ssd():
+    cases = []
+    for batch, length, heads, groups, width, states, skip, gated, bias, softplus, limits, initial, packed in SSD_CASES:
+        values = ssd_values((batch, length), heads, groups, width, states, skip, gated, bias, softplus)
+        if initial:
+            values["initial_state"] = normal(batch, heads, width, states)
+        constants = {"start": torch.floor(uniform(0, 1.35, batch, length))} if packed else {}
+
+        def plain(**tensors):
+            out, final_state = ssd_plain(**tensors, softplus=softplus, limits=limits)
+            return {"out": out, "final_state": final_state}
+
+        low, high = limits or [0, -1]
+        cases.append(fixture(f"B{batch} L{length} H{heads} G{groups} D {skip}", {"softplus": softplus, "low": low, "high": high},
+                             values, constants, plain))
+    return cases
+
+
+def ssd_step():
+    cases = []
+    for batch, _, heads, groups, width, states, skip, gated, bias, softplus, limits, _, _ in SSD_CASES:
+        values = ssd_values((batch,), heads, groups, width, states, skip, gated, bias, softplus)
+        values["state"] = normal(batch, heads, width, states)
+
+        def plain(state, A, D=None, dt_bias=None, **rows):
+            out, next_state = ssd_plain(**{key: value[:, None] for key, value in rows.items()}, A=A, D=D, dt_bias=dt_bias,
+                                        initial_state=state, softplus=softplus, limits=limits)
+            return {"out": out[:, 0], "next_state": next_state}
+
+        low, high = limits or [0, -1]
+        cases.append(fixture(f"B{batch} H{heads} G{groups} D {skip}", {"softplus": softplus, "low": low, "high": high}, values, {},
+                             plain))
     return cases
 
 
@@ -633,6 +719,7 @@ def main():
     # Whatever is added here leaves the others' numbers alone.
     own_stream = [rms_norm, projection_layer_norm, huber, quantile, discretize_per_head, discretize_dense, spectral_radius, scan_forms,
                   discretized_scan, neg_exp, copy, causal_conv1d, causal_conv1d_step, gated_rms_norm]
+                  discretized_scan, ssd, ssd_step]
     for function in shared_stream + own_stream:
         if function in own_stream:
             GENERATOR.manual_seed(zlib.crc32(function.__name__.encode()))
