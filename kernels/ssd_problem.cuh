@@ -285,8 +285,8 @@ static __global__ void __launch_bounds__(kBlockThreads)
     std::int64_t index = at;
     const std::int64_t p = take_digit(&index, problem.width), h = take_digit(&index, problem.heads);
     const std::int64_t t = take_digit(&index, problem.length);
-    T value = d_out.at(index, t, h, p);
-    if (problem.z.present()) value *= silu(problem.z.at(index, t, h, p));
+    T value = d_out.at_or_zero(index, t, h, p);
+    if (problem.z.present() && d_out.present()) value *= silu(problem.z.at(index, t, h, p));
     dy[at] = value;
   }
 }
