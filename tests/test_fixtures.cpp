@@ -474,6 +474,8 @@ TEST(Fixtures, GatedRmsNorm) {
     args.d_z = f.gradient("z");
     args.d_weight = f.gradient("weight");
     f.call(gated_rms_norm_backward, gated_rms_norm_backward_workspace, args);
+    f.expect_equal();
+  });
 }
 
 /// What ssd and its step are given alike. The tensors must outlive the call.
