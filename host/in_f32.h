@@ -3,6 +3,8 @@
 #include <memory>
 #include <vector>
 
+#include "scantape/cross_entropy.h"
+#include "scantape/embedding.h"
 #include "scantape/layer_norm.h"
 #include "scantape/projection.h"
 #include "scantape/rms_norm.h"
@@ -49,6 +51,9 @@ void convert(InF32& f32, ProjectionForward& args);
 void convert(InF32& f32, ProjectionBackward& args);
 void convert(InF32& f32, ScanForward& args);
 void convert(InF32& f32, ScanBackward& args);
+void convert(InF32& f32, EmbeddingBackward& args);
+void convert(InF32& f32, CrossEntropyForward& args);
+void convert(InF32& f32, CrossEntropyBackward& args);
 
 /// Runs `form`, which takes f32, on arguments of 16 bits.
 template <class Args>

@@ -80,6 +80,7 @@ TEST(Cases, NameOnlyWhatTheRegistryKnows) {
       EXPECT_TRUE(!input.gradient || input.present || known.gradient_when_absent)
           << c.name << ": " << input.name;
       EXPECT_EQ(input.type == ElementType::f64, known.f64) << c.name << ": " << input.name;
+      EXPECT_EQ(input.type == ElementType::i32, known.i32) << c.name << ": " << input.name;
       EXPECT_EQ(input.type == ElementType::wide, known.wide) << c.name << ": " << input.name;
       EXPECT_EQ(input.type_of_gradient() == ElementType::wide, known.wide || known.wide_gradient)
           << c.name << ": d_" << input.name;
@@ -229,12 +230,13 @@ TEST(Sizes, EveryLengthStateAndWidthOccurs) {
           << op << " never has size " << size;
   };
   for (const char* op : {"projection", "layer_norm", "softplus", "silu", "scan", "discretized_scan",
-                         "state_output", "mse", "huber", "quantile", "grad_norm", "adamw"})
+                         "state_output", "mse", "huber", "quantile", "grad_norm", "adamw", "embedding",
+                         "cross_entropy"})
     expect_sizes(op, lengths());
   for (const char* op : {"projection", "discretize", "scan", "discretized_scan", "spectral_radius"})
     expect_sizes(op, states());
   for (const char* op : {"projection", "layer_norm", "rms_norm", "projection_layer_norm", "softplus", "silu",
-                         "discretize", "state_output"})
+                         "discretize", "state_output", "embedding", "cross_entropy"})
     expect_sizes(op, widths());
 }
 

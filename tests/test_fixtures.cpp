@@ -10,8 +10,10 @@
 #include "case_tests.h"
 #include "cases/compare.h"
 #include "scantape/adamw.h"
+#include "scantape/cross_entropy.h"
 #include "scantape/discretize.h"
 #include "scantape/discretized_scan.h"
+#include "scantape/embedding.h"
 #include "scantape/grad_norm.h"
 #include "scantape/huber.h"
 #include "scantape/layer_norm.h"
@@ -420,6 +422,42 @@ TEST(Fixtures, Quantile) {
   expect_loss_equal("quantile", quantile_forward, quantile_forward_workspace, quantile_backward,
                     quantile_backward_workspace,
                     [](const Fixture& f, QuantileForward& args) { args.q = f.number("q"); });
+}
+
+TEST(Fixtures, Embedding) {
+  for_each_fixture("embedding", [](Fixture& f) {
+    const Tensor ids = f.input("ids").to(DType::i32), weight = f.input("weight"), d_y = f.cotangent("y");
+    EmbeddingBackward args;
+    args.ids = ids;
+    args.weight = weight;
+    args.y = f.output("y");
+    f.call<EmbeddingForward>(embedding_forward, embedding_forward_workspace, args);
+    args.d_y = d_y;
+    args.d_weight = f.gradient("weight");
+    f.call(embedding_backward, embedding_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+TEST(Fixtures, CrossEntropy) {
+  for_each_fixture("cross_entropy", [](Fixture& f) {
+    const Tensor logits = f.input("logits"), target = f.input("target").to(DType::i32);
+    const Tensor d_loss = f.cotangent("loss");
+    Shape rows = target.shape();
+    rows.append(2);
+    Tensor statistics = Tensor::empty(rows, DType::f64, logits.device());
+    CrossEntropyBackward args;
+    args.logits = logits;
+    args.target = target;
+    args.ignore_index = static_cast<std::int32_t>(f.number("ignore_index"));
+    args.loss = f.output("loss");
+    args.statistics = statistics.writable();
+    f.call<CrossEntropyForward>(cross_entropy_forward, cross_entropy_forward_workspace, args);
+    args.d_loss = d_loss;
+    args.d_logits = f.gradient("logits");
+    f.call(cross_entropy_backward, cross_entropy_backward_workspace, args);
+    f.expect_equal();
+  });
 }
 
 void expect_follows(const Tensor& got, const json& want, const std::string& what) {
