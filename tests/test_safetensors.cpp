@@ -123,10 +123,11 @@ TEST(Safetensors, WritesTensorsOfAnyLayoutAndDevice) {
 
 TEST(Safetensors, WritesNoNameTwiceAndNoReservedOne) {
   const Tensor x = Tensor::zeros({1}, DType::f32);
-  for (const auto& names : {std::array<const char*, 2>{"x", "x"}, {"__metadata__", "x"}, {"\xff", "x"}}) {
+  const std::pair<const char*, const char*> pairs[] = {{"x", "x"}, {"__metadata__", "x"}, {"\xff", "x"}};
+  for (const auto& [first, second] : pairs) {
     Safetensors contents;
-    contents.tensors = {{names[0], x}, {names[1], x}};
-    EXPECT_THROW((void)encode_safetensors(contents), Error) << names[0];
+    contents.tensors = {{first, x}, {second, x}};
+    EXPECT_THROW((void)encode_safetensors(contents), Error) << first;
   }
   Safetensors absent;
   absent.tensors = {{"x", Tensor()}};
@@ -317,11 +318,12 @@ std::string from_hex(const std::string& text) {
 }
 
 DType dtype_of_package(const std::string& name) {
-  for (const auto& [known, dtype] : {std::pair("float64", DType::f64),
-                                     {"float32", DType::f32},
-                                     {"bfloat16", DType::bf16},
-                                     {"float16", DType::f16},
-                                     {"int32", DType::i32}})
+  const std::pair<const char*, DType> types[] = {{"float64", DType::f64},
+                                                 {"float32", DType::f32},
+                                                 {"bfloat16", DType::bf16},
+                                                 {"float16", DType::f16},
+                                                 {"int32", DType::i32}};
+  for (const auto& [known, dtype] : types)
     if (name == known) return dtype;
   throw Error(Code::corrupt_data, "fixture of dtype " + name);
 }

@@ -269,6 +269,8 @@ class Decoder {
     data_begin_ = kPrefix + length;
     const std::string_view header = bytes_.substr(kPrefix, length);
     if (header.empty() || header[0] != '{') fail("its header is not a JSON object");
+    // The parser would take it for the end.
+    if (header.find('\0') != std::string_view::npos) fail("its header is not JSON: it holds a zero byte");
     return header;
   }
 
