@@ -51,7 +51,7 @@ bool has_leading(const char* wanted) noexcept {
 }
 
 bool is_known(DType dtype) noexcept {
-  return dtype == DType::f32 || dtype == DType::f64 || is_16_bit(dtype);
+  return dtype == DType::f32 || dtype == DType::f64 || is_16_bit(dtype) || dtype == DType::i32;
 }
 
 std::string join(const std::vector<std::string>& words) {
@@ -165,14 +165,17 @@ void Check::tensor(const char* argument, const ConstView& view, const Wanted& wa
 bool Check::check_dtype(const char* argument, const ConstView& view, const Wanted& wanted) noexcept {
   const bool as_first = !wanted.dtype && dtype_from_ >= 0;
   const bool open = !wanted.dtype && !as_first;  // any type that the op takes
-  if (!is_known(view.dtype) || (open && is_16_bit(view.dtype) && !takes_16_bits_)) {
+  const bool refused = view.dtype == DType::i32 || (is_16_bit(view.dtype) && !takes_16_bits_);
+  if (!is_known(view.dtype) || (open && refused)) {
     refuse([&] {
       std::string op = op_;
       for (char& letter : op) letter = letter == '_' ? ' ' : letter;
       return "Unsupported dtype for " + op + ": " + argument +
              (is_known(view.dtype) ? std::string(" is ") + name(view.dtype)
                                    : " has dtype code " + std::to_string(static_cast<int>(view.dtype))) +
-             (takes_16_bits_ ? ", wants f32, f64, bf16 or f16" : ", wants f32 or f64");
+             (wanted.dtype == DType::i32 ? ", wants i32"
+              : takes_16_bits_           ? ", wants f32, f64, bf16 or f16"
+                                         : ", wants f32 or f64");
     });
     return false;
   }

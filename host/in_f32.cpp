@@ -257,4 +257,17 @@ void convert(InF32& f32, GatedRmsNormBackward& args) {
   f32.write(args.d_weight);
 }
 
+void convert(InF32& f32, EmbeddingBackward& args) {
+  f32.read(args.d_y);
+}
+
+void convert(InF32& f32, CrossEntropyForward& args) {
+  f32.read(args.logits);
+}
+
+void convert(InF32& f32, CrossEntropyBackward& args) {
+  f32.read(args.logits);
+  f32.write(args.d_logits);
+}
+
 }  // namespace scantape

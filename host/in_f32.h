@@ -5,6 +5,8 @@
 
 #include "scantape/causal_conv1d.h"
 #include "scantape/copy.h"
+#include "scantape/cross_entropy.h"
+#include "scantape/embedding.h"
 #include "scantape/gated_rms_norm.h"
 #include "scantape/layer_norm.h"
 #include "scantape/neg_exp.h"
@@ -67,6 +69,9 @@ void convert(InF32& f32, CausalConv1dForward& args);
 void convert(InF32& f32, CausalConv1dBackward& args);
 void convert(InF32& f32, GatedRmsNormForward& args);
 void convert(InF32& f32, GatedRmsNormBackward& args);
+void convert(InF32& f32, EmbeddingBackward& args);
+void convert(InF32& f32, CrossEntropyForward& args);
+void convert(InF32& f32, CrossEntropyBackward& args);
 
 /// Runs `form`, which takes f32, on arguments of 16 bits.
 template <class Args>

@@ -75,6 +75,16 @@ OpInfo elementwise(const char* op) {
           .limits = {rank_limit()}};
 }
 
+OpInfo embedding() {
+  return {.name = "embedding",
+          .inputs = {{.name = "ids", .shape = "[...]", .i32 = true}, parameter("weight", "[V, D]", false)},
+          .outputs = {with_gradient("y", "[..., D]")},
+          .options = {},
+          .numbers = {},
+          .dtypes = all_types(),
+          .limits = {rank_limit(), "on cuda: backward takes at most 2^32 ids"}};
+}
+
 OpInfo projection() {
   return {.name = "projection",
           .inputs = {with_gradient("x", "[..., I]"), parameter("weight", "[O, I]", false),
@@ -338,6 +348,17 @@ OpInfo loss(const char* op, std::vector<OpNumber> numbers = {}) {
           .limits = {rank_limit()}};
 }
 
+OpInfo cross_entropy() {
+  return {.name = "cross_entropy",
+          .inputs = {with_gradient("logits", "[..., V]"), {.name = "target", .shape = "[...]", .i32 = true}},
+          .outputs = {{.name = "loss", .shape = "[]", .gradient = true, .f64 = true},
+                      {.name = "statistics", .shape = "[..., 2]", .wide = true}},
+          .options = {},
+          .numbers = {{"ignore_index", "any", -100}},
+          .dtypes = all_types(),
+          .limits = {rank_limit(), "V >= 1"}};
+}
+
 OpInfo spectral_radius() {
   return {.name = "spectral_radius",
           .kind = OpKind::utility,
@@ -383,6 +404,7 @@ OpInfo adamw() {
 
 const std::vector<OpInfo>& registry() {
   static const std::vector<OpInfo> ops = {
+      embedding(),
       projection(),
       norm("layer_norm", "[..., 3]"),
       norm("rms_norm", "[..., 1]"),
@@ -403,6 +425,7 @@ const std::vector<OpInfo>& registry() {
       loss("mse"),
       loss("huber", {{"k", "finite, above 0", 1}}),
       loss("quantile", {{"q", "above 0 and below 1", 0.5}}),
+      cross_entropy(),
       spectral_radius(),
       grad_norm(),
       adamw(),

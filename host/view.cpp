@@ -27,6 +27,8 @@ const char* name(DType dtype) noexcept {
       return "bf16";
     case DType::f16:
       return "f16";
+    case DType::i32:
+      return "i32";
   }
   return "unknown";
 }

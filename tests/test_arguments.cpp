@@ -16,8 +16,10 @@
 #include "scantape/causal_conv1d_step.h"
 #include "scantape/copy.h"
 #include "scantape/counters.h"
+#include "scantape/cross_entropy.h"
 #include "scantape/discretize.h"
 #include "scantape/discretized_scan.h"
+#include "scantape/embedding.h"
 #include "scantape/gated_rms_norm.h"
 #include "scantape/grad_norm.h"
 #include "scantape/huber.h"
@@ -208,7 +210,14 @@ class Call {
     std::replace(op.begin(), op.end(), '_', ' ');
     refuse(slot, [](ConstView& view) { view.dtype = static_cast<DType>(9); },
            {"Unsupported dtype for " + op, "dtype code 9",
-            takes_16_bits_ ? "wants f32, f64, bf16 or f16" : "wants f32 or f64"});
+            good == DType::i32 ? "wants i32"
+            : takes_16_bits_   ? "wants f32, f64, bf16 or f16"
+                               : "wants f32 or f64"});
+    // Indices are taken where they are asked for, and nowhere else.
+    if (good == DType::i32) return;
+    const std::vector<std::string> is = {" is i32", "wants "};
+    refuse(slot, [](ConstView& view) { view.dtype = DType::i32; }, is,
+           {std::string(" is ") + name(good), "wants i32"});
   }
 
   template <class Change>
@@ -885,8 +894,8 @@ TEST_P(Arguments, DiscretizedScan) {
 template <class Args>
 class SsdArguments {
  public:
-  SsdArguments(const char* op, Status (*function)(const Args&, Stream) noexcept, DType dtype, const Shape& rows,
-               bool wide_skip, bool backward)
+  SsdArguments(const char* op, Status (*function)(const Args&, Stream) noexcept, DType dtype,
+               const Shape& rows, bool wide_skip, bool backward)
       : call_(op, function, dtype), rows_(rows), skip_(wide_skip ? Shape{4, 2} : Shape{4}) {
     call_.takes_16_bits();
     data(call_.input("x", call_.args.x, shaped({4, 2})));
@@ -894,8 +903,10 @@ class SsdArguments {
     call_.widened(call_.input("A", call_.args.A, {4}));
     data(call_.input("B", call_.args.B, shaped({2, 3})));
     data(call_.input("C", call_.args.C, shaped({2, 3})));
-    optional(call_.widened(call_.input("D", call_.args.D, skip_)), backward, "d_D is wanted, but there is no D");
-    optional(data(call_.input("z", call_.args.z, shaped({4, 2}))), backward, "d_z is wanted, but there is no z");
+    optional(call_.widened(call_.input("D", call_.args.D, skip_)), backward,
+             "d_D is wanted, but there is no D");
+    optional(data(call_.input("z", call_.args.z, shaped({4, 2}))), backward,
+             "d_z is wanted, but there is no z");
     optional(call_.widened(call_.input("dt_bias", call_.args.dt_bias, {4})), backward,
              "d_dt_bias is wanted, but there is no dt_bias");
   }
@@ -952,17 +963,21 @@ TEST_P(Arguments16, SsdForward) {
     expect("chunk_length is 1025, wants 0 for the sequential form, or a number up to 1024",
            [](SsdForward& args) { args.chunk_length = 1025; });
     expect("dt_min is -0.5, wants a number of at least 0", [](SsdForward& args) { args.dt_min = -0.5; });
-    expect("dt_min is nan, wants a number of at least 0", [](SsdForward& args) { args.dt_min = std::nan(""); });
+    expect("dt_min is nan, wants a number of at least 0",
+           [](SsdForward& args) { args.dt_min = std::nan(""); });
     expect("dt_max is 0.25, wants a number of at least dt_min", [](SsdForward& args) {
       args.dt_min = 0.5;
       args.dt_max = 0.25;
     });
-    expect("B has groups that the heads of x cannot be dealt out to evenly, wants H divisible by G", [](SsdForward& args) {
-      args.B.shape[2] = args.C.shape[2] = 3;
-      args.B.strides = args.C.strides = ConstView(nullptr, DType::f32, kCpu, args.B.shape).strides;
-    });
-    expect("x has shape [2, 0, 4, 2], wants [B, L, H, P] with L above 0", [](SsdForward& args) { args.x.shape[1] = 0; });
-    expect("B has shape [2, 3, 2, 0], wants [B, L, G, N] with N above 0", [](SsdForward& args) { args.B.shape[3] = 0; });
+    expect("B has groups that the heads of x cannot be dealt out to evenly, wants H divisible by G",
+           [](SsdForward& args) {
+             args.B.shape[2] = args.C.shape[2] = 3;
+             args.B.strides = args.C.strides = ConstView(nullptr, DType::f32, kCpu, args.B.shape).strides;
+           });
+    expect("x has shape [2, 0, 4, 2], wants [B, L, H, P] with L above 0",
+           [](SsdForward& args) { args.x.shape[1] = 0; });
+    expect("B has shape [2, 3, 2, 0], wants [B, L, G, N] with N above 0",
+           [](SsdForward& args) { args.B.shape[3] = 0; });
   }
 }
 
@@ -993,7 +1008,8 @@ TEST_P(Arguments16, SsdStep) {
     expect_words(call.args, ssd_step_forward, "ssd_step: dt_min is -1, wants a number of at least 0",
                  [](SsdStepForward& args) { args.dt_min = -1; });
 
-    SsdArguments<SsdStepBackward> backward("ssd_step_backward", ssd_step_backward, GetParam(), {2}, wide_skip, true);
+    SsdArguments<SsdStepBackward> backward("ssd_step_backward", ssd_step_backward, GetParam(), {2}, wide_skip,
+                                           true);
     auto& second = backward.call();
     second.widened(second.input("state", second.args.state, {2, 4, 2, 3}));
     backward.add_gradients();
@@ -1260,6 +1276,72 @@ TEST_P(Arguments, Quantile) {
   const std::vector<double> wrong = {0, 1, -0.5, 1.5, HUGE_VAL, std::nan("")};
   check_loss_forward("quantile", quantile_forward, GetParam(), wrong, "q is ", set);
   check_loss_backward("quantile_backward", quantile_backward, GetParam(), wrong, "q is ", set);
+}
+
+// Indices, all of them 1.
+void make_i32(Slot& slot) {
+  slot.view->dtype = DType::i32;
+  std::fill_n(static_cast<std::int32_t*>(const_cast<void*>(slot.view->data)), slot.view->elements(), 1);
+}
+
+TEST_P(Arguments16, Embedding) {
+  Call<EmbeddingForward> call("embedding", embedding_forward, GetParam());
+  call.takes_16_bits();
+  make_i32(call.input("ids", call.args.ids, {2, 3}));
+  call.input("weight", call.args.weight, {5, 4}).strided = true;
+  call.output("y", call.args.y, {2, 3, 4}).strided = true;
+  call.slot("weight").independent = true;  // a table may have any number of rows
+  call.check_everything();
+  const ConstView weight = call.args.weight;
+  call.args.weight = ConstView(weight.data, weight.dtype, kCpu, {5, 3});
+  EXPECT_EQ(
+      embedding_forward(call.args).message(),
+      "embedding: y has shape [2, 3, 4], wants [2, 3, 3] = [..., D], the leading dimensions of ids [2, 3], D "
+      "the last dimension of weight [5, 3]");
+  const DType other = GetParam() == DType::f64 ? DType::f32 : DType::f64;
+  call.args.weight = ConstView(weight.data, other, kCpu, {5, 4});
+  EXPECT_EQ(embedding_forward(call.args).message(),
+            std::string("embedding: y is ") + name(GetParam()) + ", wants " + name(other) + " as weight");
+
+  Call<EmbeddingBackward> back("embedding_backward", embedding_backward, GetParam());
+  back.takes_16_bits();
+  make_i32(back.input("ids", back.args.ids, {2, 3}));
+  back.input("d_y", back.args.d_y, {2, 3, 4}).strided = true;
+  Slot& d_weight = back.widened(back.gradient("d_weight", back.args.d_weight, {5, 4}));
+  d_weight.strided = true;
+  d_weight.independent = true;
+  back.check_everything();
+  back.args.d_weight.view = View(back.args.d_weight.view.as<void>(), at_least_f32(GetParam()), kCpu, {5, 3});
+  EXPECT_EQ(embedding_backward(back.args).message(),
+            "embedding_backward: d_weight has shape [5, 3], wants [V, 4] = [V, D], D the last dimension of "
+            "d_y [2, 3, 4]");
+  back.args.d_weight.view = View(back.args.d_weight.view.as<void>(), DType::bf16, kCpu, {5, 4});
+  EXPECT_EQ(embedding_backward(back.args).code(), Code::invalid_argument);
+}
+
+TEST_P(Arguments16, CrossEntropy) {
+  Call<CrossEntropyForward> call("cross_entropy", cross_entropy_forward, GetParam());
+  call.takes_16_bits();
+  call.input("logits", call.args.logits, {2, 3, 4}).strided = true;
+  make_i32(call.input("target", call.args.target, {2, 3}));
+  make_f64(call.output("loss", call.args.loss, {}));
+  call.widened(call.output("statistics", call.args.statistics, {2, 3, 2}));
+  call.check_everything();
+
+  Call<CrossEntropyBackward> back("cross_entropy_backward", cross_entropy_backward, GetParam());
+  back.takes_16_bits();
+  back.input("logits", back.args.logits, {2, 3, 4}).strided = true;
+  make_i32(back.input("target", back.args.target, {2, 3}));
+  back.widened(back.input("statistics", back.args.statistics, {2, 3, 2}));
+  make_f64(back.input("d_loss", back.args.d_loss, {}));
+  back.gradient("d_logits", back.args.d_logits, {2, 3, 4}).strided = true;
+  back.may_be("d_logits", "logits");
+  back.check_everything();
+
+  // Without a logit there is nothing to choose from.
+  call.args.logits.shape = Shape{2, 3, 0};
+  EXPECT_EQ(cross_entropy_forward(call.args).message(),
+            "cross_entropy: logits has shape [2, 3, 0], wants [..., V] with V above 0");
 }
 
 TEST_P(Arguments, GradNorm) {

@@ -13,8 +13,10 @@
 #include "scantape/causal_conv1d.h"
 #include "scantape/causal_conv1d_step.h"
 #include "scantape/copy.h"
+#include "scantape/cross_entropy.h"
 #include "scantape/discretize.h"
 #include "scantape/discretized_scan.h"
+#include "scantape/embedding.h"
 #include "scantape/gated_rms_norm.h"
 #include "scantape/grad_norm.h"
 #include "scantape/huber.h"
@@ -484,7 +486,8 @@ struct SsdTensors {
   Tensor d_out;
 
   explicit SsdTensors(const Fixture& f) : d_out(f.cotangent("out")) {
-    for (const char* name : {"x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_state", "start", "state"})
+    for (const char* name :
+         {"x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_state", "start", "state"})
       inputs[name] = f.input(name);
   }
   ConstView view(const char* name) const { return view_of(inputs.at(name)); }
@@ -530,8 +533,9 @@ TEST(Fixtures, Ssd) {
       args.chunk_length = chunk_length;
       args.final_state = f.output("final_state");
       const Shape x = args.x.shape;
-      Tensor states = Tensor::empty({x[0], (x[1] - 1) / ssd_interval(x[1], chunk_length), x[2], x[3], args.B.shape[3]},
-                                    DType::f64, args.x.device);
+      Tensor states =
+          Tensor::empty({x[0], (x[1] - 1) / ssd_interval(x[1], chunk_length), x[2], x[3], args.B.shape[3]},
+                        DType::f64, args.x.device);
       args.states = states.writable();
       f.call<SsdForward>(ssd_forward, ssd_forward_workspace, args);
       tensors.set_gradients(f, &args);
@@ -617,6 +621,42 @@ TEST(Fixtures, Quantile) {
   expect_loss_equal("quantile", quantile_forward, quantile_forward_workspace, quantile_backward,
                     quantile_backward_workspace,
                     [](const Fixture& f, QuantileForward& args) { args.q = f.number("q"); });
+}
+
+TEST(Fixtures, Embedding) {
+  for_each_fixture("embedding", [](Fixture& f) {
+    const Tensor ids = f.input("ids").to(DType::i32), weight = f.input("weight"), d_y = f.cotangent("y");
+    EmbeddingBackward args;
+    args.ids = ids;
+    args.weight = weight;
+    args.y = f.output("y");
+    f.call<EmbeddingForward>(embedding_forward, embedding_forward_workspace, args);
+    args.d_y = d_y;
+    args.d_weight = f.gradient("weight");
+    f.call(embedding_backward, embedding_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+TEST(Fixtures, CrossEntropy) {
+  for_each_fixture("cross_entropy", [](Fixture& f) {
+    const Tensor logits = f.input("logits"), target = f.input("target").to(DType::i32);
+    const Tensor d_loss = f.cotangent("loss");
+    Shape rows = target.shape();
+    rows.append(2);
+    Tensor statistics = Tensor::empty(rows, DType::f64, logits.device());
+    CrossEntropyBackward args;
+    args.logits = logits;
+    args.target = target;
+    args.ignore_index = static_cast<std::int32_t>(f.number("ignore_index"));
+    args.loss = f.output("loss");
+    args.statistics = statistics.writable();
+    f.call<CrossEntropyForward>(cross_entropy_forward, cross_entropy_forward_workspace, args);
+    args.d_loss = d_loss;
+    args.d_logits = f.gradient("logits");
+    f.call(cross_entropy_backward, cross_entropy_backward_workspace, args);
+    f.expect_equal();
+  });
 }
 
 void expect_follows(const Tensor& got, const json& want, const std::string& what) {

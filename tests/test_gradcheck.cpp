@@ -465,6 +465,31 @@ TEST(Gradcheck, Losses) {
   EXPECT_THROW((void)quantile(prediction, target, 0.5, tape.leaf(mask)), Error);
 }
 
+TEST(Gradcheck, ALanguageModelsEnds) {
+  // One table for both ends: its gradient is the sum of two.
+  const Tensor ids = Tensor::from({2, 3}, std::vector<std::int32_t>{4, 0, 4, 1, 4, 2});
+  const Tensor target = Tensor::from({2, 3}, std::vector<std::int32_t>{0, 4, 1, -100, 2, 3});
+  const Tensor without_4 = Tensor::from({2, 3}, std::vector<std::int32_t>{0, 4, 1, 3, 2, 3});
+  const auto report = check(
+      [&](const std::vector<Variable>& in) {
+        const Variable logits = projection(rms_norm(embedding(ids, in[0]), in[1]), in[0]);
+        return std::vector<Variable>{cross_entropy(logits, target), cross_entropy(logits, without_4, 4)};
+      },
+      {random_tensor({5, 4}, 1), random_tensor({4}, 2)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
+TEST(Gradcheck, IndicesHaveNoGradient) {
+  Tape tape;
+  const Tensor ids = Tensor::from({2}, std::vector<std::int32_t>{0, 1});
+  EXPECT_THROW((void)tape.leaf(ids), Error);
+  // Changed between forward and backward they would name other rows.
+  Tensor changed = ids.clone();
+  const Variable y = embedding(changed, tape.leaf(random_tensor({2, 3}, 1)));
+  changed.mutable_data<std::int32_t>()[0] = 1;
+  EXPECT_THROW(tape.backward({{y, random_tensor({2, 3}, 2)}}), Error);
+}
+
 TEST(SliceError, SeesASmallChannelBesideALargeOne) {
   const Values want{1e6, 1, 2e6, 2}, wrong{1e6, 1.5, 2e6, 2};
   EXPECT_GT(slice_error(wrong, want, {2, 2}), 0.1);

@@ -18,8 +18,8 @@
 #include "scantape/counters.h"
 #include "scantape/version.h"
 #include "train/files.h"
-#include "train/safetensors.h"
 #include "train/trainer.h"
+#include "weights/safetensors.h"
 
 namespace scantape::train {
 namespace {

@@ -36,11 +36,21 @@ struct Budget {
 /// slice: relative to |want| + RMS of the element's slice (autograd::slice_error); element: to |want| alone.
 enum class ErrorRule { slice, element };
 
-/// The type of a tensor: that of the run, that but f32 for 16 bits, or f64 whatever the run is.
-enum class ElementType { data, wide, f64 };
+/// The type of a tensor: that of the run, that but f32 for 16 bits, or f64 or i32 whatever the run is.
+enum class ElementType { data, wide, f64, i32 };
 
 inline DType type_of(ElementType type, DType dtype) noexcept {
-  return type == ElementType::f64 ? DType::f64 : type == ElementType::wide ? at_least_f32(dtype) : dtype;
+  switch (type) {
+    case ElementType::data:
+      return dtype;
+    case ElementType::wide:
+      return at_least_f32(dtype);
+    case ElementType::f64:
+      return DType::f64;
+    case ElementType::i32:
+      return DType::i32;
+  }
+  return dtype;
 }
 
 struct Input {

@@ -1,6 +1,7 @@
 #include "image.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -43,6 +44,8 @@ void with_type(DType dtype, const F& f) {
       return f(BFloat16{});
     case DType::f16:
       return f(Float16{});
+    case DType::i32:
+      return f(std::int32_t{});
   }
 }
 
@@ -58,6 +61,8 @@ double rounded(double value, DType dtype) noexcept {
       return static_cast<double>(BFloat16(value));
     case DType::f16:
       return static_cast<double>(Float16(value));
+    case DType::i32:
+      return std::trunc(value);
   }
   return std::numeric_limits<double>::quiet_NaN();
 }

@@ -686,6 +686,52 @@ def quantile():
     return loss("q", lambda d, q: torch.maximum((1 - q) * d, -q * d), None, [0.5, 0.1, 0.95])
 
 
+def embedding():
+    def plain(weight, ids):
+        rows = [weight[int(i)] for i in ids.reshape(-1)]
+        y = torch.stack(rows).reshape(*ids.shape, weight.shape[1])
+        torch.testing.assert_close(y, F.embedding(ids.long(), weight))
+        return {"y": y}
+
+    cases = []
+    for name, table, width, ids in [
+        ("each once", 4, 3, torch.tensor([2.0, 0, 3, 1])),
+        ("some often, some never", 6, 2, torch.tensor([[5.0, 1, 1, 5], [1, 1, 3, 5]])),
+        ("one row", 1, 5, torch.zeros(2, 3)),
+        ("a scalar", 3, 4, torch.tensor(2.0)),
+        ("many places", 5, 2, torch.floor(uniform(0, 5, 3, 60))),
+    ]:
+        cases.append(fixture(name, {}, {"weight": normal(table, width)}, {"ids": ids}, plain))
+    return cases
+
+
+def cross_entropy():
+    def plain(logits, target, ignore_index):
+        x, t = logits.reshape(-1, logits.shape[-1]), target.reshape(-1).long()
+        losses = [torch.log(torch.exp(row - row.max()).sum()) + row.max() - row[int(i)]
+                  for row, i in zip(x, t) if i != ignore_index]
+        if not losses:
+            return {"loss": (logits * 0).sum()}
+        loss = sum(losses) / len(losses)
+        torch.testing.assert_close(loss, F.cross_entropy(x, t, ignore_index=ignore_index))
+        return {"loss": loss}
+
+    cases = []
+    for name, logits, target, ignored in [
+        ("all", normal(4, 5), torch.tensor([4.0, 0, 2, 2]), -100),
+        ("some ignored", normal(2, 3, 4, scale=3.0), torch.tensor([[1.0, -100, 3], [-100, 0, 0]]), -100),
+        ("an index that is one of the logits ignored", normal(4, 3), torch.tensor([2.0, 0, 1, 0]), 0),
+        ("none counted", normal(2, 3), torch.tensor([-1.0, -1]), -1),
+        ("far above", normal(3, 4, mean=5000.0), torch.tensor([0.0, 1, 3]), -100),
+        ("one logit", normal(3, 1), torch.zeros(3), -100),
+        ("one row", normal(6), torch.tensor(3.0), -100),
+        ("wide", normal(2, 1500), torch.tensor([1499.0, 7]), -100),
+    ]:
+        cases.append(fixture(name, {"ignore_index": ignored}, {"logits": logits}, {"target": target},
+                             lambda i=ignored, **tensors: plain(**tensors, ignore_index=i)))
+    return cases
+
+
 def adamw():
     """torch.optim.AdamW, two groups (with and without decay), 20 steps, gradients clipped to a total norm."""
     runs = []
@@ -719,7 +765,7 @@ def main():
     # Whatever is added here leaves the others' numbers alone.
     own_stream = [rms_norm, projection_layer_norm, huber, quantile, discretize_per_head, discretize_dense, spectral_radius, scan_forms,
                   discretized_scan, neg_exp, copy, causal_conv1d, causal_conv1d_step, gated_rms_norm,
-                  ssd, ssd_step]
+                  ssd, ssd_step, embedding, cross_entropy]
     for function in shared_stream + own_stream:
         if function in own_stream:
             GENERATOR.manual_seed(zlib.crc32(function.__name__.encode()))

@@ -6,7 +6,7 @@
 
 #include "scantape/version.h"
 #include "train/files.h"
-#include "train/safetensors.h"
+#include "weights/safetensors.h"
 
 namespace scantape::train {
 namespace {

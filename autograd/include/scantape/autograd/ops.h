@@ -23,6 +23,9 @@
 ///   const Tensor d_weight = tape.gradient(weight);  // d_weight is 2, 4
 namespace scantape::autograd {
 
+/// The rows of weight [V, D] that ids [...] (i32) name: [..., D]. The ids are a constant.
+Variable embedding(const Tensor& ids, const Variable& weight);
+
 /// One input, one output, and for the first two the parameters of a layer.
 Variable projection(const Variable& x, const Variable& weight, const Variable& bias = {});
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias = {}, double eps = 1e-5);
@@ -135,5 +138,7 @@ Variable mse(const Variable& prediction, const Variable& target, const Variable&
 Variable huber(const Variable& prediction, const Variable& target, double k = 1, const Variable& mask = {});
 Variable quantile(const Variable& prediction, const Variable& target, double q = 0.5,
                   const Variable& mask = {});
+/// Of logits [..., V] against indices [...] (i32), a constant; rows whose target is ignore_index do not count.
+Variable cross_entropy(const Variable& logits, const Tensor& target, std::int32_t ignore_index = -100);
 
 }  // namespace scantape::autograd
