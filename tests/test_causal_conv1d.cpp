@@ -20,7 +20,7 @@ namespace {
 
 using Values = std::vector<double>;
 
-struct Run {
+struct Setting {
   Device device;
   DType dtype;
   std::int64_t taps;
@@ -32,18 +32,18 @@ struct Run {
 };
 
 /// Both numbers of taps that a kernel's registers hold.
-void for_each_run(bool with_16_bits, const std::function<void(const Run&)>& body) {
+void for_each_run(bool with_16_bits, const std::function<void(const Setting&)>& body) {
   for (const Device device : {kCpu, kCuda})
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (const std::int64_t taps : {1, 2, 4, 7, 16}) {
         if (!is_available(device) || (is_16_bit(dtype) && !with_16_bits)) continue;
-        const Run run{device, dtype, taps};
+        const Setting run{device, dtype, taps};
         SCOPED_TRACE(run.text());
         body(run);
       }
 }
 
-Tensor random(cases::Rng& rng, const Shape& shape, const Run& run) {
+Tensor random(cases::Rng& rng, const Shape& shape, const Setting& run) {
   return Tensor::from(shape, cases::normal()(rng, shape), kCpu).to(run.dtype).to(run.device);
 }
 
@@ -95,7 +95,7 @@ struct Sequence {
   }
 };
 
-Sequence make_sequence(const Run& run, std::int64_t length, bool starts) {
+Sequence make_sequence(const Setting& run, std::int64_t length, bool starts) {
   cases::Rng rng(cases::seed());
   constexpr std::int64_t kItems = 2, kChannels = 5;
   Sequence whole;
@@ -117,7 +117,7 @@ void expect_same(const Tensor& got, const Tensor& want, const char* what) {
 }
 
 TEST(CausalConv1d, CutAnywhereAndCarriedOnIsTheWhole) {
-  for_each_run(false, [](const Run& run) {
+  for_each_run(false, [](const Setting& run) {
     for (const bool starts : {false, true}) {
       constexpr std::int64_t kLength = 70;
       Sequence whole = make_sequence(run, kLength, starts);
@@ -144,7 +144,7 @@ TEST(CausalConv1d, CutAnywhereAndCarriedOnIsTheWhole) {
 
 /// The gradient of a state of 16 bits is rounded where time is cut; values are not.
 TEST(CausalConv1d, CutAnywhereIsTheWholeIn16Bits) {
-  for_each_run(true, [](const Run& run) {
+  for_each_run(true, [](const Setting& run) {
     if (!is_16_bit(run.dtype)) return;
     Sequence whole = make_sequence(run, 40, true);
     whole.run();
@@ -161,7 +161,7 @@ TEST(CausalConv1d, CutAnywhereIsTheWholeIn16Bits) {
 }
 
 TEST(CausalConv1d, PackedSequencesAreWhatTheyAreAlone) {
-  for_each_run(true, [](const Run& run) {
+  for_each_run(true, [](const Setting& run) {
     const std::vector<std::int64_t> begins = {0, 1, 2, 9, 30, 34, 50};
     constexpr std::int64_t kLength = 51;
     Sequence whole = make_sequence(run, kLength, false);
@@ -188,7 +188,7 @@ TEST(CausalConv1d, PackedSequencesAreWhatTheyAreAlone) {
 
 /// NaN and infinity in one sequence leave the others' values and gradients with the bits that they had.
 TEST(CausalConv1d, NaNEndsWithItsSequence) {
-  for_each_run(true, [](const Run& run) {
+  for_each_run(true, [](const Setting& run) {
     constexpr std::int64_t kLength = 48, kBegin = 20, kEnd = 29;
     Sequence clean = make_sequence(run, kLength, false);
     Values flags(static_cast<std::size_t>(2 * kLength), 0.0);
@@ -221,7 +221,7 @@ TEST(CausalConv1d, NaNEndsWithItsSequence) {
 
 /// Steps one after the other, the state moved on in its own memory, give the long form's bits; so do their gradients.
 TEST(CausalConv1d, StepsAreTheLongForm) {
-  for_each_run(true, [](const Run& run) {
+  for_each_run(true, [](const Setting& run) {
     constexpr std::int64_t kLength = 19;
     Sequence whole = make_sequence(run, kLength, false);
     whole.run();
@@ -271,7 +271,7 @@ TEST(CausalConv1d, StepsAreTheLongForm) {
 
 /// Padding on the right never changes the left, and a change of the future never the past.
 TEST(CausalConv1d, TheFutureDoesNotChangeThePast) {
-  for_each_run(true, [](const Run& run) {
+  for_each_run(true, [](const Setting& run) {
     Sequence whole = make_sequence(run, 50, false);
     whole.run();
     Sequence longer = make_sequence(run, 50, false);
@@ -292,7 +292,7 @@ TEST(CausalConv1d, TheFutureDoesNotChangeThePast) {
 
 /// x and y as slices of the channels of a wider projection.
 TEST(CausalConv1d, TakesChannelsOfAWiderTensor) {
-  for_each_run(true, [](const Run& run) {
+  for_each_run(true, [](const Setting& run) {
     Sequence whole = make_sequence(run, 37, true);
     whole.run();
     const std::int64_t channels = whole.x.shape()[2], wide = channels + 8;
