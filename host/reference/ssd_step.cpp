@@ -46,7 +46,7 @@ Status ssd_step_forward(const SsdStepForward& step) noexcept {
   set_inputs(step, &args);
   args.out = one_step(step.out);
   args.final_state = step.next_state;
-  return ssd_forward(args);
+  return reference::ssd_forward(args);
 }
 
 Status ssd_step_backward(const SsdStepBackward& step) noexcept {
@@ -63,7 +63,7 @@ Status ssd_step_backward(const SsdStepBackward& step) noexcept {
   args.d_z = one_step(step.d_z);
   args.d_dt_bias = step.d_dt_bias;
   args.d_initial_state = step.d_state;
-  return ssd_backward(args);
+  return reference::ssd_backward(args);
 }
 
 }  // namespace scantape::reference
