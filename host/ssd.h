@@ -22,6 +22,12 @@ inline void check_limits(Check& check, double dt_min, double dt_max) noexcept {
   check.number("dt_max", dt_max, dt_max >= dt_min, "a number of at least dt_min");
 }
 
+/// The shape of d_D: that of D; without a D, where it is not to be, its own.
+template <class Args>
+const char* shape_of_d_D(const Args& args) noexcept {
+  return (args.D.present ? args.D.rank() : args.d_D.view.rank()) == 2 ? "H P" : "H";
+}
+
 /// There is no gradient of what is not given.
 template <class Args>
 void check_given(Check& check, const Args& args) noexcept {

@@ -43,7 +43,7 @@ Status check(const SsdStepBackward& args) noexcept {
   check.gradient("d_A", args.d_A, wide("H"));
   check.gradient("d_B", args.d_B, {"B G N", Layout::pair_rows});
   check.gradient("d_C", args.d_C, {"B G N", Layout::pair_rows});
-  check.gradient("d_D", args.d_D, wide(args.D.rank() == 2 ? "H P" : "H"));
+  check.gradient("d_D", args.d_D, wide(shape_of_d_D(args)));
   check.gradient("d_z", args.d_z, {"B H P", Layout::pair_rows});
   check.gradient("d_dt_bias", args.d_dt_bias, wide("H"));
   check.gradient("d_state", args.d_state, wide("B H P N"));

@@ -119,8 +119,9 @@ bool as_rows(const ConstView& view, Rows* rows) noexcept {
 }
 
 bool as_rows(const ConstView& view, int axes, Rows* rows) noexcept {
+  if (axes == 1) return as_rows(view, rows);  // of a scalar too
   const int rank = view.rank();
-  if (rank < axes || rank > kMaxRank || axes < 1) return false;
+  if (rank < axes || rank > kMaxRank || axes < 2) return false;
   ConstView flat = view;  // the last `axes` dimensions as one
   flat.shape = Shape();
   for (int axis = 0; axis < rank - axes; ++axis) flat.shape.append(view.shape[axis]);

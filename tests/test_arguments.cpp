@@ -303,7 +303,7 @@ class Call {
           std::find(pairs_.begin(), pairs_.end(), std::pair(slot.name, other.name)) != pairs_.end();
       if (allowed) {
         EXPECT_TRUE(run().ok()) << run().message();
-        slot.view->data = other.view->as<char>() + size_of(dtype_);
+        slot.view->data = other.view->as<char>() + size_of(slot.view->dtype);
       }
       expect_refusal(slot, {"overlaps", other.name});
       // The last byte of one on the first of the other.

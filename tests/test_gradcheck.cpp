@@ -416,13 +416,16 @@ TEST(Gradcheck, SsdInEitherForm) {
         second.initial_state = one.final_state;
         const SsdOutputs two = ssd(second, options);
         // What this choice leaves out is used all the same: a gradient of nothing would prove nothing.
-        return std::vector<Variable>{two.out, two.final_state, silu(in[6]), silu(in[7]), silu(in[8]), one.final_state};
+        return std::vector<Variable>{two.out,     two.final_state, silu(in[6]),
+                                     silu(in[7]), silu(in[8]),     one.final_state};
       };
-      const auto report =
-          check(layers, {random_tensor({B, L, H, P}, 1), random_tensor({B, L, H}, 2), A, random_tensor({B, L, G, N}, 4),
-                         random_tensor({B, L, G, N}, 5), random_tensor(choice < 2 ? Shape{H} : Shape{H, P}, 6),
-                         random_tensor({B, L, H, P}, 7), random_tensor({H}, 8), random_tensor({B, H, P, N}, 9)});
-      EXPECT_TRUE(report.pass()) << "chunk " << chunk_length << ", choice " << choice << "\n" << report.text();
+      const auto report = check(
+          layers,
+          {random_tensor({B, L, H, P}, 1), random_tensor({B, L, H}, 2), A, random_tensor({B, L, G, N}, 4),
+           random_tensor({B, L, G, N}, 5), random_tensor(choice < 2 ? Shape{H} : Shape{H, P}, 6),
+           random_tensor({B, L, H, P}, 7), random_tensor({H}, 8), random_tensor({B, H, P, N}, 9)});
+      EXPECT_TRUE(report.pass()) << "chunk " << chunk_length << ", choice " << choice << "\n"
+                                 << report.text();
     }
 }
 
@@ -440,9 +443,10 @@ TEST(Gradcheck, SsdStepByStep) {
     const SsdOutputs two = ssd_step(inputs, options);
     return std::vector<Variable>{two.out, two.final_state};
   };
-  const auto report = check(steps, {random_tensor({B, H, P}, 1), random_tensor({B, H}, 2), A, random_tensor({B, 1, N}, 4),
-                                    random_tensor({B, 1, N}, 5), random_tensor({H}, 6), random_tensor({B, H, P}, 7),
-                                    random_tensor({H}, 8), random_tensor({B, H, P, N}, 9)});
+  const auto report =
+      check(steps, {random_tensor({B, H, P}, 1), random_tensor({B, H}, 2), A, random_tensor({B, 1, N}, 4),
+                    random_tensor({B, 1, N}, 5), random_tensor({H}, 6), random_tensor({B, H, P}, 7),
+                    random_tensor({H}, 8), random_tensor({B, H, P, N}, 9)});
   EXPECT_TRUE(report.pass()) << report.text();
 }
 

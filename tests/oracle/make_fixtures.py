@@ -549,6 +549,9 @@ def gated_rms_norm():
                 options = {"groups": groups, "norm_before_gate": order, "eps": eps}
                 cases.append(fixture(f"{shape} groups={groups} norm_before_gate={order} gated={gated}", options, values, {},
                                      lambda o=options, **tensors: plain(**tensors, **o)))
+    return cases
+
+
 def ssd_plain(x, dt, A, B, C, D=None, z=None, dt_bias=None, initial_state=None, start=None, softplus=False, limits=None):
     """The recurrence as a loop over steps, rows of the batch and heads; states are [P, N] matrices."""
     batch, length, heads, width = x.shape

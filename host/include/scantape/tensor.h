@@ -62,7 +62,8 @@ class Tensor {
   void fill_zero();
 
   /// Views of the same storage.
-  Tensor reshape(const Shape& shape) const;  // contiguous tensors, or of strided rows the last axis taken apart
+  Tensor reshape(
+      const Shape& shape) const;  // contiguous tensors, or of strided rows the last axis taken apart
   Tensor slice(int axis, std::int64_t begin, std::int64_t end) const;
 
   /// Counts the changes of the storage: what is saved for backward must not have changed since.
