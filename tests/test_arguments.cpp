@@ -54,6 +54,8 @@ struct Slot {
   bool independent;               // its size and dtype are right whatever they are
   const char* without = nullptr;  // what is said where it is left out, if not that it is missing
   int row_axes = 1;               // of which dimensions, from the last on, a row is made
+  int free_axis = -1;             // whose size no other argument knows
+  bool any_narrow = false;        // beside f32, or instead of it, any type of 16 bits is right
 };
 
 /// A call whose arguments all fit. Slots point into `args`, so it stays where it was made.
@@ -171,6 +173,7 @@ class Call {
     refuse_shape(slot, Shape{1, 1, 1, 1, 1, 1});
     if (slot.independent) return;
     for (int axis = 0; axis < good.rank(); ++axis) {
+      if (axis == slot.free_axis) continue;
       for (std::int64_t size : {good[axis] + 1, good[axis] - 1}) {
         Shape bad = good;
         bad[axis] = size;
@@ -196,10 +199,15 @@ class Call {
       const auto is_not = [](DType is, DType wanted) {
         return std::vector<std::string>{std::string(" is ") + name(is), std::string("wants ") + name(wanted)};
       };
+      const auto fits = [&](DType dtype) {
+        return dtype == good || (slot.any_narrow && at_least_f32(dtype) == at_least_f32(good));
+      };
+      const DType wide = fits(other) ? DType::f64 : other;
       refuse(
-          slot, [&](ConstView& view) { view.dtype = other; }, is_not(other, good), is_not(good, other));
+          slot, [&](ConstView& view) { view.dtype = wide; }, is_not(wide, good),
+          is_not(slot.any_narrow ? at_least_f32(good) : good, wide));
       for (const DType narrow : {DType::bf16, DType::f16}) {
-        if (narrow == good) continue;
+        if (fits(narrow)) continue;
         const std::string is = std::string(" is ") + name(narrow);
         refuse(slot, [&](ConstView& view) { view.dtype = narrow; },
                takes_16_bits_ ? is_not(narrow, good) : std::vector<std::string>{is, "wants f"},
@@ -1306,7 +1314,8 @@ TEST_P(Arguments16, Embedding) {
   Call<EmbeddingBackward> back("embedding_backward", embedding_backward, GetParam());
   back.takes_16_bits();
   make_i32(back.input("ids", back.args.ids, {2, 3}));
-  back.input("d_y", back.args.d_y, {2, 3, 4}).strided = true;
+  Slot& d_y = back.input("d_y", back.args.d_y, {2, 3, 4});
+  d_y.strided = d_y.any_narrow = true;  // the table's own type is not known in backward
   Slot& d_weight = back.widened(back.gradient("d_weight", back.args.d_weight, {5, 4}));
   d_weight.strided = true;
   d_weight.independent = true;
@@ -1322,7 +1331,9 @@ TEST_P(Arguments16, Embedding) {
 TEST_P(Arguments16, CrossEntropy) {
   Call<CrossEntropyForward> call("cross_entropy", cross_entropy_forward, GetParam());
   call.takes_16_bits();
-  call.input("logits", call.args.logits, {2, 3, 4}).strided = true;
+  Slot& logits = call.input("logits", call.args.logits, {2, 3, 4});
+  logits.strided = logits.any_narrow = true;  // the only one of this type
+  logits.free_axis = 2;
   make_i32(call.input("target", call.args.target, {2, 3}));
   make_f64(call.output("loss", call.args.loss, {}));
   call.widened(call.output("statistics", call.args.statistics, {2, 3, 2}));

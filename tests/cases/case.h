@@ -33,8 +33,9 @@ struct Budget {
   }
 };
 
-/// slice: relative to |want| + RMS of the element's slice (autograd::slice_error); element: to |want| alone.
-enum class ErrorRule { slice, element };
+/// slice: relative to |want| + RMS of the element's slice (autograd::slice_error); tensor: the same, all of it as one slice;
+/// element: to |want| alone.
+enum class ErrorRule { slice, tensor, element };
 
 /// The type of a tensor: that of the run, that but f32 for 16 bits, or f64 or i32 whatever the run is.
 enum class ElementType { data, wide, f64, i32 };
