@@ -38,10 +38,11 @@
 // from the L2 cache. The least is x, B, C, dt once and out once, states twice: in bytes of shape [B, L, H, P] forward
 // moves 2 n and 3 n N / chunk_length of states; backward reads x, d_out, B and C four times.
 //
-// Shared memory: two panels, one square of weights, two tiles of steps: 36 KiB (f64: 29 KiB), two blocks of 256 threads a
-// multiprocessor. Workspace, forward: log decays of chunks [B, chunks, H], the table of chunks with starts, and the states
-// where they are not kept. Backward: dy where it is formed, cotangents of states, six numbers a step and head, and up to
-// eight parts of d_B and of d_C.
+// Shared memory: two panels, one square of weights, two tiles of steps: 36 KiB (f64: 29 KiB). Kernels that hold three
+// or four tiles of products in registers take 200 to 254 of them, so that a multiprocessor has one block of 256 threads;
+// bound to two they would spill. Workspace, forward: log decays of chunks [B, chunks, H], the table of chunks with starts,
+// and the states where they are not kept. Backward: dy where it is formed, cotangents of states, six numbers a step and
+// head, and up to eight parts of d_B and of d_C.
 
 #include "scantape/ssd.h"
 

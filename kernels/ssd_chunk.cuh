@@ -156,7 +156,7 @@ struct Outputs {
 };
 
 template <class S>
-static __global__ void __launch_bounds__(kBlockThreads, 2)
+static __global__ void __launch_bounds__(kBlockThreads)
     ssd_chunk_output_kernel(Problem<S> problem, ChunkBlocks<Compute<S>> blocks, StateStore<Compute<S>> states,
                             Outputs<S> outputs) {
   using T = Compute<S>;

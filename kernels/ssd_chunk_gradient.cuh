@@ -31,7 +31,7 @@ struct InputGradients {
 };
 
 template <class S>
-static __global__ void __launch_bounds__(kBlockThreads, 2)
+static __global__ void __launch_bounds__(kBlockThreads)
     ssd_bwd_input_kernel(Problem<S> problem, ChunkBlocks<Compute<S>> blocks, Steps<const Compute<S>> dy,
                          StateStore<Compute<S>> cotangents, const Compute<S>* d_final_state,
                          InputGradients<S> gradients) {
@@ -128,7 +128,7 @@ struct GroupGradient {
 
 /// kLower: of C, from dy and the state before; else of B, from x and the cotangent of the state after.
 template <class S, bool kLower>
-static __global__ void __launch_bounds__(kBlockThreads, 2)
+static __global__ void __launch_bounds__(kBlockThreads)
     ssd_bwd_group_kernel(Problem<S> problem, ChunkBlocks<Compute<S>> blocks, Steps<const Compute<S>> dy,
                          StateStore<Compute<S>> states, const Compute<S>* d_final_state,
                          GroupGradient<S> gradient) {

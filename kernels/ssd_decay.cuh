@@ -167,7 +167,7 @@ __device__ Compute<S> sum_table(DecayCells<Compute<S>>& cells, const Problem<S>&
 }
 
 template <class S>
-static __global__ void __launch_bounds__(kBlockThreads, 2)
+static __global__ void __launch_bounds__(kBlockThreads)
     ssd_bwd_decay_kernel(Problem<S> problem, Steps<const Compute<S>> dy, StateStore<Compute<S>> states,
                          StateStore<Compute<S>> cotangents, const Compute<S>* d_final_state,
                          DecayGradients<S> gradients) {

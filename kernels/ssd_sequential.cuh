@@ -239,8 +239,9 @@ __device__ void walk_columns(const Problem<S>& problem, const Steps<const Comput
   }
 }
 
+/// One block a multiprocessor is enough for the bounds: left to itself ptxas spills to fit three.
 template <class S>
-static __global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads, 1)
     ssd_sequential_bwd_kernel(Problem<S> problem, Steps<const Compute<S>> dy, StateStore<Compute<S>> kept,
                               const Compute<S>* d_final_state, SequentialGradients<S> gradients) {
   using T = Compute<S>;

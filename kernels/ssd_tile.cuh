@@ -60,7 +60,7 @@ struct Square {
 /// what is contiguous in memory, else along i.
 template <bool kAlongK, class T, class Load>
 __device__ void stage(Panel<T>& panel, int count, int width, Load load) {
-#pragma unroll 4
+#pragma unroll 2
   for (int s = static_cast<int>(threadIdx.x); s < kPanel * kTile<T>; s += kBlockThreads) {
     const int k = kAlongK ? s % kPanel : s / kTile<T>, i = kAlongK ? s / kPanel : s % kTile<T>;
     panel.at[k][i] = k < count && i < width ? load(k, i) : T(0);

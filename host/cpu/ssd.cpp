@@ -500,7 +500,7 @@ class ChunkedBackward : Chunked<T> {
     const std::unique_ptr<T[]> cotangents(new T[static_cast<std::size_t>(Base::numbers_kept() + 1)]);
     const SsdStates<T> d_kept(size_, args_, cotangents.get());
     {
-      const Scratch scratch(*this, Decays<T>::numbers(longest_) + longest_ * size_.width, 0);
+      const Scratch scratch(*this, passing_numbers() + size_.state(), 0);
       const std::int64_t rows = size_.batch * size_.heads;
 #pragma omp parallel for schedule(static) num_threads(threads_)
       for (std::int64_t row = 0; row < rows; ++row)
@@ -538,21 +538,25 @@ class ChunkedBackward : Chunked<T> {
     for (std::size_t index = end; index-- > first;) {
       const Task& task = tasks_[index];
       if (task.chunk.kept >= 0) {
-        into_state(task, head, after(task, head, d_kept), d_kept.kept(item, head, task.chunk.kept), false,
-                   scratch);
+        into_state(task, head, after(task, head, d_kept), d_kept.kept(item, head, task.chunk.kept), scratch);
       } else if (task.chunk.begin == 0 && args_.d_initial_state.wanted()) {
         T* const to =
             args_.d_initial_state.view.template as<T>() + (item * size_.heads + head) * size_.state();
         const bool add = args_.d_initial_state.mode == WriteMode::accumulate;
-        if (!task.chunk.start)
-          into_state(task, head, after(task, head, d_kept), to, add, scratch);
-        else if (!add)
-          std::fill_n(to, size_.state(), T(0));
+        if (task.chunk.start) {
+          if (!add) std::fill_n(to, size_.state(), T(0));
+          continue;
+        }
+        T* const whole = add ? scratch.numbers() + passing_numbers() : to;  // added once, when it is whole
+        into_state(task, head, after(task, head, d_kept), whole, scratch);
+        for (std::int64_t i = 0; add && i < size_.state(); ++i) to[i] += whole[i];
       }
     }
   }
-  void into_state(const Task& task, std::int64_t head, const T* after, T* to, bool add,
-                  const Scratch& scratch) {
+  std::int64_t passing_numbers() const noexcept {
+    return Decays<T>::numbers(longest_) + longest_ * size_.width;
+  }
+  void into_state(const Task& task, std::int64_t head, const T* after, T* to, const Scratch& scratch) {
     Pieces<T> pieces(scratch.numbers());
     const std::int64_t n = task.chunk.steps(), row = first_row(task), width = size_.width;
     Decays<T> decays(steps_, A_[head], row, head, n, pieces.take(Decays<T>::numbers(n)), scratch.sums());
@@ -563,13 +567,10 @@ class ChunkedBackward : Chunked<T> {
         weighted[i * width + p] = from_start[i + 1] * d_y(d_out(row + i, head), Base::z(row + i, head), p);
     if (after != nullptr) {
       const SsdDecay<T> whole = decays.whole();
-      for (std::int64_t i = 0; i < size_.state(); ++i) {
-        const T passed = whole.times(after[i]);
-        to[i] = add ? to[i] + passed : passed;
-      }
+      for (std::int64_t i = 0; i < size_.state(); ++i) to[i] = whole.times(after[i]);
     }
     multiply(Product<T>{width, size_.states, n, weighted, 1, width, Base::C(row, group_of(head)), C_.stride(),
-                        to, size_.states, Part::all, add || after != nullptr});
+                        to, size_.states, Part::all, after != nullptr});
   }
 
   std::int64_t backward_numbers() const noexcept {

@@ -33,7 +33,7 @@ std::vector<Case> neg_exp_cases() {
   return elementwise_cases("neg_exp",
                            {
                                {.name = "middle",
-                                .x = normal(0, 3),
+                                .x = normal(0, 2),  // further out f16 overflows
                                 .rule = element,
                                 .forward = budget,
                                 .backward = budget,

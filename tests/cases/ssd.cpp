@@ -160,6 +160,11 @@ Case ssd_case(const SsdShape& s, const SsdCaseOptions& options) {
   c.layout = options.layout;
   c.in_16_bits = true;
   c.finite_differences = !empty;
+  // A block has a chunk of a head, however short, and costs the emulator milliseconds: more of them are left to the CPU's
+  // forms and to a GPU.
+  constexpr std::int64_t kMostEmulatedBlocks = 40;
+  const std::int64_t blocks = options.chunk == 0 ? 0 : s.B * s.H * ((s.L - 1) / options.chunk + 1);
+  c.cpu_only = blocks > kMostEmulatedBlocks && std::string(cuda_backend()) == "emulated";
   const auto steps = static_cast<double>(s.B * s.L * s.H), P = static_cast<double>(s.P),
              N = static_cast<double>(s.N);
   const auto inside = static_cast<double>(std::min(options.chunk, s.L)) / 2;
@@ -283,13 +288,13 @@ std::vector<Case> ssd_cases() {
 
   for (const std::int64_t chunk : {0, 1, 4, 64}) {
     for (const Layout layout : layouts)
-      add(ssd_case({3, 9, 4, 2, 5, 3}, {.chunk = chunk, .layout = layout}), true);
-    add(ssd_case({2, 10, 2, 1, 3, 2}, {.start = true, .chunk = chunk}), true);
-    add(ssd_case({2, 6, 2, 2, 2, 3}, {.chunk = chunk, .out_cotangent = false}), true);
-    add(ssd_case({2, 6, 2, 1, 2, 3}, {.chunk = chunk, .final_cotangent = false}), true);
+      add(ssd_case({2, 7, 4, 2, 5, 3}, {.chunk = chunk, .layout = layout}), true);
+    add(ssd_case({2, 6, 2, 1, 3, 2}, {.start = true, .chunk = chunk}), true);
+    add(ssd_case({2, 5, 2, 2, 2, 3}, {.chunk = chunk, .out_cotangent = false}), true);
+    add(ssd_case({2, 5, 2, 1, 2, 3}, {.chunk = chunk, .final_cotangent = false}), true);
     add(ssd_case({2, 1, 2, 1, 2, 3}, {.initial_state = false, .chunk = chunk}), true);
     add(ssd_case({1, 1, 1, 1, 1, 1}, {.chunk = chunk}), true);
-    add(ssd_case({40, 3, 1, 1, 2, 1}, {.start = true, .chunk = chunk}), true);
+    add(ssd_case({40, 3, 1, 1, 2, 1}, {.start = true, .chunk = chunk}), chunk == 0);
     add(ssd_case({0, 5, 2, 1, 3, 2}, {.chunk = chunk}), false);
     add(forgetting_case(20, chunk), false);
     add(unusual_case({2, 40, 2, 1, 3, 2}, chunk, ",grows", uniform(0.05, 0.3), {}, true), false);
@@ -333,7 +338,7 @@ std::vector<Case> ssd_cases() {
   };
   for (const PairwiseRow& row :
        pairwise({size(short_lengths), size(chunks), 3, 2, 2, 4, 2, 2, 2, 3, size(shapes)}))
-    add(ssd_case(sized(row, short_lengths[at(row[0])]), options_of(row)), true);
+    add(ssd_case(sized(row, short_lengths[at(row[0])]), options_of(row)), cases.size() % 2 == 0);
   std::vector<std::int64_t> all_lengths;
   for (std::int64_t length = 1; length <= 70; ++length) all_lengths.push_back(length);
   for (const std::int64_t length : {127, 128, 129, 255, 256, 257}) all_lengths.push_back(length);
