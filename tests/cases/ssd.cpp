@@ -363,8 +363,10 @@ std::vector<Case> ssd_cases() {
     }
   }
   timed.chunk = 256;
-  add(ssd_case({1, 1024, 8, 1, 64, 128}, timed), false);
-  cases.back().benchmark = true;
+  for (const SsdShape& shape : {SsdShape{1, 1024, 8, 1, 64, 128}, SsdShape{2, 4096, 24, 1, 64, 128}}) {
+    add(ssd_case(shape, timed), false);
+    cases.back().benchmark = true;
+  }
   return cases;
 }
 
