@@ -65,7 +65,7 @@ __device__ std::int64_t lower_bound(const Pair* pairs, std::int64_t begin, std::
 }
 
 template <class T>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 1)
     embedding_fwd_rows_kernel(Extent extent, std::int64_t table, const std::int32_t* ids, Source<T> weight,
                               Target<T> y) {
   for_each_pack<T>(extent, [&](std::int64_t row, std::int64_t column, std::int64_t remaining) {

@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_at_a_time(kColumns * siz
 }
 
 template <class T>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 1)
     gated_rms_norm_fwd_block_row_kernel(Groups groups, GatedRows<T> all, Eps<Compute<T>> eps,
                                         GatedTargets<T> to) {
   const BlockGroup<Compute<T>> threads{shared_storage<BlockSum<Compute<T>, kBlockThreads>>()};
