@@ -29,6 +29,7 @@ struct Mamba2LMConfig : Mamba2BlockConfig {
 ///          an id outside 0 to V - 1. On cuda such an id makes the logits of its sequence NaN from there on.
 /// Source   Dao, Gu 2024, arXiv:2405.21060.
 /// Example
+///   #include <cmath>
 ///   #include "scantape/autograd/tape.h"
 ///   autograd::Mamba2LMConfig sizes;
 ///   sizes.vocabulary = 7;
@@ -41,7 +42,7 @@ struct Mamba2LMConfig : Mamba2BlockConfig {
 ///   autograd::Tape tape;
 ///   const autograd::Variable loss = model.loss(&tape, ids, next);
 ///   tape.backward(loss);
-///   const double near_log_7 = std::round(loss.value().values<double>()[0] * 10);  // near_log_7 is 19
+///   const double about_log_7 = std::round(loss.value().values<double>()[0]);  // about_log_7 is 2
 ///   autograd::Mamba2LM::State state;
 ///   const Tensor logits = model.next_logits(&state, ids);
 ///   const double V = static_cast<double>(logits.shape()[1]);  // V is 7
