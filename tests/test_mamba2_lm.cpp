@@ -388,6 +388,21 @@ TEST(Mamba2LM, LogitsThatAreNoNumbersEndTheText) {
   EXPECT_TRUE(continue_greedily(model, {1}, 0).empty());
 }
 
+/// On cuda nobody looks at ids before the kernel runs: what comes of one outside of the vocabulary is NaN, from its step on
+/// and in its own sequence alone.
+TEST(Mamba2LM, WrongIdsOnCudaSpoilTheirSequenceFromThereOn) {
+  if (!is_available(kCuda)) GTEST_SKIP() << "there is no device cuda";
+  const Mamba2LM model(small_config(), DType::f32, kCuda, 7);
+  const std::int64_t V = model.config().vocabulary, L = 9, kWrong = 5;
+  Tensor ids = ids_of({2, L}, V, 1);
+  ids.mutable_data<std::int32_t>()[kWrong] = static_cast<std::int32_t>(V);
+  const Values logits = values_of(model.forward(nullptr, ids.to(kCuda)));
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const auto step = static_cast<std::int64_t>(i) / V;
+    EXPECT_EQ(std::isnan(logits[i]), step >= kWrong && step < L) << "step " << step;
+  }
+}
+
 TEST(Mamba2LM, RunsOnCudaAsOnTheCpu) {
   if (!is_available(kCuda)) GTEST_SKIP() << "there is no device cuda";
   for (const DType dtype : {DType::f32, DType::f64}) {

@@ -363,6 +363,30 @@ TEST(Mamba2Files, WhatIsWrittenIsReadAndStaysItself) {
   }
 }
 
+/// The state between two pieces, written to a file and read from it, goes on with the same bits.
+TEST(Mamba2Files, AStateIsSavedAndRestored) {
+  const Oracle oracle(kHuggingFace, "two groups");
+  const Folder folder(oracle);
+  const LoadedMamba2 loaded = load_mamba2(folder.path());
+  const Tensor first = oracle.at("ids").slice(1, 0, 9).clone(),
+               rest = oracle.at("ids").slice(1, 9, 21).clone();
+  Mamba2LM::State state, restored;
+  (void)loaded.model.forward_from(&state, first);
+  Safetensors saved;
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    saved.tensors.push_back({std::to_string(i) + ".conv", state[i].conv});
+    saved.tensors.push_back({std::to_string(i) + ".ssm", state[i].ssm});
+  }
+  folder.put("state.safetensors", saved);
+  const Safetensors read = read_safetensors(folder.path() / "state.safetensors");
+  for (std::size_t i = 0; i < state.size(); ++i)
+    restored.push_back({read.at(std::to_string(i) + ".conv"), read.at(std::to_string(i) + ".ssm")});
+  const Values want = values_of(loaded.model.forward_from(&state, rest));
+  EXPECT_EQ(values_of(loaded.model.forward_from(&restored, rest)), want);
+  Mamba2LM::State fresh;
+  EXPECT_NE(values_of(loaded.model.forward_from(&fresh, rest)), want);
+}
+
 TEST(Mamba2Files, TheOtherPackagesNamesAreTheSameModel) {
   const Oracle oracle(kHuggingFace, "two groups");
   const Folder folder(oracle);
