@@ -241,6 +241,25 @@ TEST(Mamba2LM, PrefillAndStepsAreTheWhole) {
     }
 }
 
+/// A piece that fails in the second layer leaves the state of the first as it was.
+TEST(Mamba2LM, APieceThatFailsLeavesTheState) {
+  const Mamba2LM model(small_config(), DType::f32, kCpu, 7);
+  const Tensor ids = ids_of({1, 5}, model.config().vocabulary, 1);
+  Mamba2LM::State state;
+  (void)model.next_logits(&state, ids);
+  ASSERT_EQ(state.size(), 2U);
+  const Values ssm = values_of(state[0].ssm), conv = values_of(state[0].conv);
+  const Tensor whole = state[1].ssm;
+  state[1].ssm = Tensor::zeros({1, 2}, DType::f32);
+  EXPECT_THROW((void)model.next_logits(&state, ids), Error);
+  EXPECT_THROW((void)model.forward_from(&state, ids), Error);
+  EXPECT_EQ(values_of(state[0].ssm), ssm);
+  EXPECT_EQ(values_of(state[0].conv), conv);
+  state[1].ssm = whole;
+  (void)model.next_logits(&state, ids);
+  EXPECT_NE(values_of(state[0].ssm), ssm);
+}
+
 /// Nothing of an item depends on its place among others, or on what comes later.
 TEST(Mamba2LM, PlaceAndFutureChangeNoBit) {
   Mamba2LM model(small_config(), DType::f32, kCpu, 7);
@@ -382,9 +401,8 @@ TEST(Mamba2LM, WhatIsWrongIsNamed) {
 /// What comes of numbers that are none is said, not continued with token 0.
 TEST(Mamba2LM, LogitsThatAreNoNumbersEndTheText) {
   Mamba2LM model(small_config(), DType::f32, kCpu, 1);
-  Tensor norm = model.parameters().value(model.parameters().index("backbone.norm_f.weight"));
-  norm.mutable_data<float>()[0] = std::nanf("");
-  expect_refused([&] { (void)continue_greedily(model, {1}, 3); }, "no logit");
+  model.parameters().value(0).mutable_data<float>()[4 * 6] = std::nanf("");  // the table's row of token 4
+  expect_refused([&] { (void)continue_greedily(model, {1}, 3); }, "the logit of token 4 is no number");
   EXPECT_TRUE(continue_greedily(model, {1}, 0).empty());
 }
 

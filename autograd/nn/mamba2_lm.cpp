@@ -19,15 +19,16 @@ std::string describe(const Tensor& tensor) {
   return name(tensor.shape()) + " " + name(tensor.dtype()) + " on " + name(tensor.device());
 }
 
-/// The index of the largest of `count` numbers, the first of equal ones; NaN is never the largest.
+/// The first of the largest. One that is no number means that the model is broken, whatever the others are.
 std::int32_t largest(const Tensor& logits) {
   const std::vector<double> values = logits.to(kCpu).to(DType::f64).values<double>();
-  std::int32_t best = -1;
-  for (std::size_t i = 0; i < values.size(); ++i)
-    if (best < 0 ? !std::isnan(values[i]) : values[i] > values[static_cast<std::size_t>(best)])
-      best = static_cast<std::int32_t>(i);
-  if (best < 0) throw Error(Code::corrupt_data, "mamba2_lm: no logit of the next token is a number");
-  return best;
+  std::size_t best = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isnan(values[i]))
+      throw Error(Code::corrupt_data, "mamba2_lm: the logit of token " + std::to_string(i) + " is no number");
+    if (values[i] > values[best]) best = i;
+  }
+  return static_cast<std::int32_t>(best);
 }
 
 }  // namespace
@@ -107,16 +108,23 @@ Variable Mamba2LM::loss(Tape* tape, const Tensor& ids, const Tensor& targets, st
   return cross_entropy(forward(tape, ids, mode, start), targets, ignore_index);
 }
 
+Variable Mamba2LM::carried(State* state, const Tensor& ids) const {
+  if (state == nullptr) return hidden(constants(), ids, nullptr, {}).last;
+  State next = *state;
+  const Variable last = hidden(constants(), ids, &next, {}).last;
+  *state = std::move(next);
+  return last;
+}
+
 Tensor Mamba2LM::forward_from(State* state, const Tensor& ids) const {
-  const Hidden found = hidden(constants(), ids, state, {});
-  return projection(found.last, found.head).value();
+  return projection(carried(state, ids), parameters_.value(head_)).value();
 }
 
 Tensor Mamba2LM::next_logits(State* state, const Tensor& ids) const {
-  const Hidden found = hidden(constants(), ids, state, {});
+  const Variable all = carried(state, ids);
   const std::int64_t B = ids.shape()[0], L = ids.shape()[1];
-  const Tensor last = found.last.value().slice(1, L - 1, L).clone().reshape({B, config_.hidden_dim});
-  return projection(last, found.head).value();
+  const Tensor last = all.value().slice(1, L - 1, L).clone().reshape({B, config_.hidden_dim});
+  return projection(last, parameters_.value(head_)).value();
 }
 
 std::int64_t Mamba2LM::parameter_count(const Mamba2LMConfig& config) noexcept {

@@ -73,7 +73,8 @@ class Mamba2LM {
   Variable loss(Tape* tape, const Tensor& ids, const Tensor& targets, std::int32_t ignore_index = -100,
                 WriteMode mode = WriteMode::overwrite, const Tensor& start = {}) const;
 
-  /// The next piece, of any length, of sequences that have come as far as `state`, which goes on with them.
+  /// The next piece, of any length, of sequences that have come as far as `state`, which goes on with them, or stays as it
+  /// is where something fails.
   Tensor forward_from(State* state, const Tensor& ids) const;
   /// The same, but the logits [B, V] of the last step alone: those of a long prompt would not fit.
   Tensor next_logits(State* state, const Tensor& ids) const;
@@ -94,6 +95,7 @@ class Mamba2LM {
     Variable last, head;
   };
   Hidden hidden(const On& on, const Tensor& ids, State* state, const Tensor& start) const;
+  Variable carried(State* state, const Tensor& ids) const;  // what the layers make of a piece
   On constants() const {
     return [this](int index) { return Variable(parameters_.value(index)); };
   }
@@ -106,7 +108,7 @@ class Mamba2LM {
 
 /// The `count` tokens that follow a prompt, each the one with the largest logit (the first of those where several are):
 /// the prompt in one piece, then step by step. Throws Error(invalid_argument) for an empty prompt or an id outside of the
-/// vocabulary, Error(corrupt_data) where no logit is a number.
+/// vocabulary, Error(corrupt_data) where a logit is no number.
 std::vector<std::int32_t> continue_greedily(const Mamba2LM& model, const std::vector<std::int32_t>& prompt,
                                             std::int64_t count);
 
