@@ -70,6 +70,10 @@ TEST(Mamba2Config, OfTransformers) {
   EXPECT_FALSE(config.residual_in_f32);
   EXPECT_FALSE(config.tied_embeddings);
   EXPECT_FALSE(config.norm_before_gate);
+  // A key that transformers does not look at.
+  EXPECT_FALSE(parse_mamba2_config(
+                   replaced(kHuggingFace, R"("rms_norm")", R"("norm_before_gate": true, "rms_norm")"), "x")
+                   .norm_before_gate);
   // Later versions write it as JSON has it.
   const auto later =
       parse_mamba2_config(replaced(kHuggingFace, "Infinity]", R"({"__float__": "Infinity"}])"), "x");

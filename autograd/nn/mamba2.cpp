@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "initial.h"
+#include "mamba2_layers.h"
 
 namespace scantape::autograd {
 namespace {
@@ -36,20 +37,26 @@ double limit_of(std::int64_t fan_in) {
 }  // namespace
 
 Mamba2Block::Mamba2Block(const Mamba2BlockConfig& config, const std::string& prefix, std::int64_t num_layers,
-                         Parameters& parameters, Random& random)
+                         Parameters& parameters, Random* random)
     : config_(config) {
   require_sizes(config);
   const std::int64_t D = config.hidden_dim, H = config.heads(), K = config.conv_width;
+  const auto drawn = [&](const char* name, const Shape& shape, bool decay, const auto& draw) {
+    return random != nullptr ? parameters.add(prefix + name, shape, decay, draw(*random))
+                             : parameters.add(prefix + name, shape, decay);
+  };
   const auto spread = [&](const char* name, const Shape& shape, bool decay, double limit) {
-    return parameters.add(prefix + name, shape, decay, uniform(random, shape, -limit, limit));
+    return drawn(name, shape, decay, [&](Random& from) { return uniform(from, shape, -limit, limit); });
   };
   in_proj_ = spread("in_proj.weight", {config.projected_dim(), D}, true, limit_of(D));
   conv_weight_ = spread("conv1d.weight", {config.conv_dim(), K}, true, limit_of(K));
   conv_bias_ = spread("conv1d.bias", {config.conv_dim()}, false, limit_of(K));
-  dt_bias_ = parameters.add(prefix + "dt_bias", {H}, false, steps_of_time(random, H));
-  std::vector<double> A_log = uniform(random, {H}, 1, 16);
-  for (double& value : A_log) value = std::log(value);
-  A_log_ = parameters.add(prefix + "A_log", {H}, false, std::move(A_log));
+  dt_bias_ = drawn("dt_bias", {H}, false, [&](Random& from) { return steps_of_time(from, H); });
+  A_log_ = drawn("A_log", {H}, false, [&](Random& from) {
+    std::vector<double> values = uniform(from, {H}, 1, 16);
+    for (double& value : values) value = std::log(value);
+    return values;
+  });
   D_ = parameters.add(prefix + "D", {H}, false, constant(H, 1));
   norm_ =
       parameters.add(prefix + "norm.weight", {config.inner_dim()}, false, constant(config.inner_dim(), 1));
@@ -137,25 +144,20 @@ Variable Mamba2::layers(Tape* tape, const Variable& input, WriteMode mode, State
   if (!input.present() || input.shape().rank() != 3 || input.shape().back() != config_.features)
     refuse("x has shape " + (input.present() ? name(input.shape()) : "absent") + ", wants [B, L, " +
            std::to_string(config_.features) + "] = [B, L, F]");
-  if (state != nullptr && state->empty()) state->resize(layers_.size());
-  if (state != nullptr && state->size() != layers_.size())
-    refuse("the state is of " + std::to_string(state->size()) + " layers, wants " +
-           std::to_string(layers_.size()));
   const auto on = [&](int index) { return parameters_.on(tape, index, mode); };
 
-  // The residual stream, and what the last layer adds to it.
-  Variable stream = projection(input, on(input_weight_), on(input_bias_)), added;
-  const auto normed = [&](int weight, int bias) {
-    if (!added.present()) return layer_norm(stream, on(weight), on(bias), config_.eps);
-    const Normed norm = residual_layer_norm(added, stream, on(weight), on(bias), config_.eps);
-    stream = norm.r;
-    return norm.y;
-  };
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const Variable u = normed(layers_[i].norm_weight, layers_[i].norm_bias);
-    added = layers_[i].block.forward(on, u, state != nullptr ? &(*state)[i] : nullptr);
-  }
-  const Variable last = normed(norm_weight_, norm_bias_);
+  const Variable stream = projection(input, on(input_weight_), on(input_bias_));
+  const Variable last = through_layers(
+      stream, layers_, state,
+      [&](std::size_t i, const Variable& x, const Variable& residual) {
+        const bool inside = i < layers_.size();
+        const Variable weight = on(inside ? layers_[i].norm_weight : norm_weight_);
+        const Variable bias = on(inside ? layers_[i].norm_bias : norm_bias_);
+        return residual_layer_norm(x, residual, weight, bias, config_.eps);
+      },
+      [&](const Layer& layer, const Variable& u, Mamba2BlockState* remembered) {
+        return layer.block.forward(on, u, remembered);
+      });
   return projection(last, on(output_weight_), on(output_bias_));
 }
 

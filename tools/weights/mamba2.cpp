@@ -117,7 +117,7 @@ Mamba2Config hugging_face(Reader& read, std::string& wrong) {
   config.head_dim = read.size("head_dim");
   config.groups = read.size("n_groups");
   config.chunk_length = read.size("chunk_size", config.chunk_length);
-  config.norm_before_gate = read.flag("norm_before_gate", false);
+  // Older files say norm_before_gate, which transformers has never read: the gate comes first there.
   config.eps = read.number("layer_norm_epsilon", config.eps);
   config.residual_in_f32 = read.flag("residual_in_fp32", true);
   config.tied_embeddings = read.flag("tie_word_embeddings", false);

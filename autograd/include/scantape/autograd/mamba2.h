@@ -55,9 +55,13 @@ struct Mamba2BlockState {
 ///   const double length = static_cast<double>(block.forward(on, u).shape()[1]);  // length is 3
 class Mamba2Block {
  public:
-  /// Adds its parameters, named with the prefix, and fills them.
+  /// Adds its parameters, named with the prefix, and fills them; without `random` drawn ones are left at zero, for
+  /// weights that are read from a file.
   Mamba2Block(const Mamba2BlockConfig& config, const std::string& prefix, std::int64_t num_layers,
-              Parameters& parameters, Random& random);
+              Parameters& parameters, Random& random)
+      : Mamba2Block(config, prefix, num_layers, parameters, &random) {}
+  Mamba2Block(const Mamba2BlockConfig& config, const std::string& prefix, std::int64_t num_layers,
+              Parameters& parameters, Random* random);
 
   /// `on` gives a parameter's variable. With a `state` the sequence goes on from there, and the state is replaced.
   template <class On>
@@ -68,7 +72,7 @@ class Mamba2Block {
                u, state, start);
   }
 
-  /// D projected_dim + conv_dim (K + 1) + 3 H + 2 inner_dim / 2 + inner_dim D, inner_dim being the norm's.
+  /// D projected_dim + conv_dim (K + 1) + 3 H + inner_dim (the norm) + inner_dim D.
   static std::int64_t parameter_count(const Mamba2BlockConfig& config) noexcept;
 
  private:
@@ -80,6 +84,9 @@ class Mamba2Block {
   Mamba2BlockConfig config_;
   int in_proj_, conv_weight_, conv_bias_, dt_bias_, A_log_, D_, norm_, out_proj_;
 };
+
+/// What a model of such blocks remembers: of each layer; empty before the first step.
+using Mamba2State = std::vector<Mamba2BlockState>;
 
 /// Sizes and options of the mamba2 model of features.
 struct Mamba2Config : Mamba2BlockConfig {
@@ -106,7 +113,7 @@ struct Mamba2Config : Mamba2BlockConfig {
 ///   const double steps = static_cast<double>(y.shape()[1]);  // steps is 5
 class Mamba2 : public Model {
  public:
-  using State = std::vector<Mamba2BlockState>;  ///< of each layer; empty before the first step
+  using State = Mamba2State;
 
   Mamba2(const Mamba2Config& config, DType dtype, Device device, std::uint64_t seed);
 

@@ -6,6 +6,16 @@
 namespace scantape::autograd {
 
 /// A model of sequences, as training and scoring know it: what it has learned, and the one way to run it.
+/// Example
+///   #include "scantape/autograd/lti.h"
+///   autograd::LtiConfig sizes;
+///   sizes.features = 3;
+///   sizes.hidden_dim = 4;
+///   const autograd::Lti lti(sizes, DType::f32, kCpu, 1);
+///   const autograd::Model& model = lti;  // of whichever family
+///   const Tensor x = Tensor::zeros({2, 5, 3}, DType::f32);
+///   const Tensor y = model.forward(nullptr, x).value();
+///   const double outputs = static_cast<double>(y.shape()[2]);  // outputs is 1
 class Model {
  public:
   virtual ~Model() = default;
