@@ -50,6 +50,8 @@ Variable Tape::leaf(const Tensor& value, const Tensor& gradient, WriteMode mode)
   if (is_16_bit(value.dtype()))
     refuse(std::string("tape: a leaf is ") + name(value.dtype()) +
            ", wants f32 or f64: the gradients of parameters are never narrower than f32");
+  if (value.dtype() == DType::i32)
+    refuse("tape: a leaf is i32, which has no gradient: indices are constants");
   if (gradient.present()) require_like(gradient, value, "tape: the gradient of a leaf");
   if (mode != WriteMode::overwrite && mode != WriteMode::accumulate)
     refuse("tape: the gradient of a leaf is overwritten or accumulated; what wants none is a constant");

@@ -19,6 +19,7 @@
 
 #include "cases/instance.h"
 #include "cases/runner.h"
+#include "memory.h"
 #include "report.h"
 #include "roofs.h"
 #include "scantape/device.h"
@@ -69,6 +70,13 @@ void show_progress(const std::string& text) {
   if (isatty(STDERR_FILENO)) std::cerr << "\r\033[K" << text << std::flush;
 }
 
+/// The case as its caller sees it: without what forward keeps for backward alone.
+Case without_saved(Case c) {
+  for (cases::Output& output : c.outputs)
+    if (output.saved && !output.cotangent) output.present = false;
+  return c;
+}
+
 /// A case in the memory of a device, checked in both directions. Numbers are drawn once for all that is timed
 /// on them.
 class Prepared {
@@ -80,10 +88,17 @@ class Prepared {
       failure_ = rows.empty() ? "nothing was compared" : cases::failures(rows, kSeed);
       return;
     }
+    const std::optional<std::int64_t> before = resident_bytes();
     instance_ = std::make_unique<Instance>(*job.c, cases::make_data(*job.c, job.dtype, kSeed), place);
+    forget_peak();
     instance_->forward();
     if (job.c->backward) instance_->backward(Ask::overwrite);
+    const std::optional<std::int64_t> most = peak_bytes();
+    if (job.device.is_cpu() && before && most) memory_ = *most - *before;
   }
+
+  /// Of forward and backward: all tensors of both, workspaces and what the op takes by itself. On the CPU.
+  std::optional<std::int64_t> memory() const { return memory_; }
 
   bool serves(const Job& job) const {
     return job.c == job_.c && job.dtype == job_.dtype && job.device == job_.device;
@@ -97,6 +112,7 @@ class Prepared {
   Job job_;
   std::unique_ptr<Instance> instance_;
   std::string failure_;
+  std::optional<std::int64_t> memory_;
 };
 
 /// The jobs, and what became of them.
@@ -163,6 +179,7 @@ class Session : public benchmark::BenchmarkReporter {
     row.variant = job.c->variant();
     row.shape = shape_of(*job.c);
     row.bytes = forward ? forward_bytes(*job.c, job.dtype) : backward_bytes(*job.c, job.dtype);
+    row.tensor_bytes = forward_bytes(without_saved(*job.c), job.dtype);
     row.operations = forward ? job.c->forward_operations : job.c->backward_operations;
     try {
       if (!prepared_ || !prepared_->serves(job)) {
@@ -170,6 +187,7 @@ class Session : public benchmark::BenchmarkReporter {
         prepared_ = std::make_unique<Prepared>(job);
       }
       row.failure = prepared_->failure();
+      row.memory = prepared_->memory();
     } catch (const Error& error) {
       row.failure = error.what();
     }

@@ -37,20 +37,27 @@ Rates rates_of(const Row& row, const Report& report) {
   return rates;
 }
 
+/// In MB, and how many times the inputs and outputs of forward that is.
+std::string memory_text(const Row& row) {
+  if (!row.memory) return "";
+  const auto bytes = static_cast<double>(*row.memory);
+  return format("%.1f MB", bytes / 1e6) + format(" = %.2f x", bytes / row.tensor_bytes);
+}
+
 using Line = std::vector<std::string>;
 
 Line table_line(const Row& row, const Report& report) {
   const std::string shape = row.variant.empty() ? row.shape : row.shape + " " + row.variant;
   Line line = {row.op, row.direction, row.dtype, row.device, shape};
   if (!row.failure.empty()) {
-    line.insert(line.end(), {"WRONG", "", "", "", "", ""});
+    line.insert(line.end(), {"WRONG", "", "", "", "", "", ""});
     return line;
   }
   const Rates rates = rates_of(row, report);
   line.insert(line.end(), {time_text(row.median_seconds()), format("%.1f %%", 100 * row.spread()),
                            format("%.2f", rates.bytes_per_s / 1e9), format("%.1f %%", 100 * rates.copy_share),
                            format("%.2f", rates.operations_per_s / 1e9),
-                           format("%.2f %%", 100 * rates.multiply_add_share)});
+                           format("%.2f %%", 100 * rates.multiply_add_share), memory_text(row)});
   return line;
 }
 
@@ -96,6 +103,7 @@ nlohmann::json json_of(const Row& row, const Report& report) {
     return json;
   }
   const Rates rates = rates_of(row, report);
+  if (row.memory) json["memory_bytes"] = *row.memory, json["tensor_bytes"] = row.tensor_bytes;
   json["seconds"] = row.median_seconds();
   json["spread"] = row.spread();
   json["repetitions"] = row.seconds;
@@ -133,9 +141,11 @@ void print_table(const Report& report, std::ostream& out) {
   }
   out << "Each op was compared with the reference before it was timed. Bytes count each tensor once. The "
          "same buffers are\n"
-         "used by every call: what fits into a cache stays there and may pass the copy roof.\n\n";
+         "used by every call: what fits into a cache stays there and may pass the copy roof. Memory is what "
+         "forward and\n"
+         "backward together hold at most, and how many times the inputs and outputs of forward that is.\n\n";
   std::vector<Line> lines = {{"op", "direction", "dtype", "device", "shape", "time", "+-", "GB/s", "of copy",
-                              "GFLOP/s", "of multiply-add"}};
+                              "GFLOP/s", "of multiply-add", "memory"}};
   for (const Row& row : report.rows) lines.push_back(table_line(row, report));
   print_lines(lines, 5, out);
   for (const Row& row : report.rows)

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -14,8 +15,11 @@ namespace scantape::bench {
 /// One op, direction, type, device and case.
 struct Row {
   std::string op, direction, dtype, device, case_name, variant, shape;
-  double bytes = 0;             ///< to be moved at least: each tensor once
-  double operations = 0;        ///< additions and multiplications
+  double bytes = 0;         ///< to be moved at least: each tensor once
+  double operations = 0;    ///< additions and multiplications
+  double tensor_bytes = 0;  ///< inputs and outputs of forward
+  /// Bytes that forward and backward hold at most, all tensors included; none where the system does not say.
+  std::optional<std::int64_t> memory;
   std::string failure;          ///< what the check found; such a row has no times
   std::vector<double> seconds;  ///< of one call, one value a repetition
 

@@ -51,7 +51,7 @@ bool has_leading(const char* wanted) noexcept {
 }
 
 bool is_known(DType dtype) noexcept {
-  return dtype == DType::f32 || dtype == DType::f64 || is_16_bit(dtype);
+  return dtype == DType::f32 || dtype == DType::f64 || is_16_bit(dtype) || dtype == DType::i32;
 }
 
 std::string join(const std::vector<std::string>& words) {
@@ -165,14 +165,17 @@ void Check::tensor(const char* argument, const ConstView& view, const Wanted& wa
 bool Check::check_dtype(const char* argument, const ConstView& view, const Wanted& wanted) noexcept {
   const bool as_first = !wanted.dtype && dtype_from_ >= 0;
   const bool open = !wanted.dtype && !as_first;  // any type that the op takes
-  if (!is_known(view.dtype) || (open && is_16_bit(view.dtype) && !takes_16_bits_)) {
+  const bool refused = view.dtype == DType::i32 || (is_16_bit(view.dtype) && !takes_16_bits_);
+  if (!is_known(view.dtype) || (open && refused)) {
     refuse([&] {
       std::string op = op_;
       for (char& letter : op) letter = letter == '_' ? ' ' : letter;
       return "Unsupported dtype for " + op + ": " + argument +
              (is_known(view.dtype) ? std::string(" is ") + name(view.dtype)
                                    : " has dtype code " + std::to_string(static_cast<int>(view.dtype))) +
-             (takes_16_bits_ ? ", wants f32, f64, bf16 or f16" : ", wants f32 or f64");
+             (wanted.dtype == DType::i32 ? ", wants i32"
+              : takes_16_bits_           ? ", wants f32, f64, bf16 or f16"
+                                         : ", wants f32 or f64");
     });
     return false;
   }
@@ -257,13 +260,16 @@ bool Check::match(const Shape& shape, const char* wanted) noexcept {
 }
 
 bool Check::check_memory(const char* argument, const ConstView& view, Layout layout, Rows* rows) noexcept {
-  if (!as_rows(view, rows) || (layout == Layout::dense && !is_contiguous(view))) {
+  const bool in_rows = layout == Layout::pair_rows ? as_rows(view, 2, rows) : as_rows(view, rows);
+  if (!in_rows || (layout == Layout::dense && !is_contiguous(view))) {
     refuse([&] {
       return std::string(argument) + " " + name(view.shape) + " has strides " + strides_of(view) +
-             (layout == Layout::dense
-                  ? ", wants it contiguous"
-                  : ", wants evenly spaced rows: the last dimension contiguous, the others "
-                    "in one stride that is not below its size");
+             (layout == Layout::dense ? ", wants it contiguous"
+              : layout == Layout::rows
+                  ? ", wants evenly spaced rows: the last dimension contiguous, the others "
+                    "in one stride that is not below its size"
+                  : ", wants evenly spaced rows: the last two dimensions contiguous, the others "
+                    "in one stride that is not below their size");
     });
     return false;
   }
@@ -302,6 +308,25 @@ void Check::not_empty(char letter) noexcept {
     return std::string(argument.name) + " has shape " + name(argument.view->shape) + ", wants " +
            describe_form(argument.shape) + " with " + letter + " above 0";
   });
+}
+
+void Check::within(char letter, std::int64_t least, std::int64_t most) noexcept {
+  if (!status_.ok()) return;
+  const Letter* found = sizes_.find(letter);
+  if (found == nullptr || (found->size >= least && found->size <= most)) return;
+  refuse([&] {
+    const Argument& argument = arguments_[found->argument];
+    return std::string(argument.name) + " has shape " + name(argument.view->shape) + ", wants " +
+           describe_form(argument.shape) + " with " + letter + " from " + std::to_string(least) + " to " +
+           std::to_string(most);
+  });
+}
+
+void Check::stands_for(char letter, std::int64_t size, const char* origin, char of) noexcept {
+  if (!status_.ok()) return;
+  const Letter* source = sizes_.find(of);
+  sizes_.letters[sizes_.count++] =
+      Letter{letter, size, source != nullptr ? source->argument : -1, -1, origin};
 }
 
 void Check::number(const char* argument, double value, bool fits, const char* wanted) noexcept {
@@ -401,6 +426,11 @@ std::string Check::origin(const char* wanted) const {
     }
     const Letter* known = token.is_number() || token.is_leading() ? nullptr : sizes_.find(token.letter());
     if (known == nullptr) continue;
+    if (known->origin != nullptr) {
+      sources.push_back(token.text() + " " + known->origin +
+                        (known->argument >= 0 ? " " + full_name(known->argument) : ""));
+      continue;
+    }
     const bool last = known->axis > 0 && known->axis == arguments_[known->argument].view->rank() - 1;
     const std::string what = alone ? "the " : token.text() + " the ";
     sources.push_back(what + (last ? "last" : kOrdinals[known->axis]) + " dimension of " +

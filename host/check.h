@@ -10,8 +10,9 @@
 
 namespace scantape {
 
-/// How a tensor may lie in memory: evenly spaced rows of contiguous elements, or without any gap.
-enum class Layout { rows, dense };
+/// How a tensor may lie in memory: evenly spaced rows of contiguous elements; the same with the last two dimensions as
+/// one row; or without any gap.
+enum class Layout { rows, pair_rows, dense };
 
 /// What an op wants of one tensor.
 ///
@@ -66,6 +67,11 @@ class Check {
   void may_be(const char* output, const char* other) noexcept;
   /// The dimension of this letter must not be 0.
   void not_empty(char letter) noexcept;
+  /// It must lie in least..most.
+  void within(char letter, std::int64_t least, std::int64_t most) noexcept;
+  /// From here on the letter stands for `size`. `origin` says why: "the number of groups", or, of the argument that fixed
+  /// the letter `of`, "one less than the last dimension of".
+  void stands_for(char letter, std::int64_t size, const char* origin, char of = 0) noexcept;
   /// A scalar option: an error that says `wanted` where it does not fit.
   void number(const char* argument, double value, bool fits, const char* wanted) noexcept;
   /// Any other condition: an error that says `message` where it does not hold.
@@ -75,7 +81,7 @@ class Check {
   Status finish() noexcept;
 
  private:
-  static constexpr int kMaxArguments = 20;
+  static constexpr int kMaxArguments = 26;
   static constexpr int kMaxLetters = 8;
 
   struct Argument {
@@ -90,6 +96,8 @@ class Check {
     std::int64_t size;
     int argument;  // which fixed it
     int axis;
+    const char* origin =
+        nullptr;  // in words, where it is no dimension of the argument, or there is none (-1)
   };
   struct Pair {
     const char* output;

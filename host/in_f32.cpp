@@ -10,7 +10,7 @@ namespace {
 template <class T, class F>
 void for_each_element(const ConstView& view, const F& f) {
   Rows rows;
-  as_rows(view, &rows);
+  if (!as_rows(view, &rows)) as_rows(view, 2, &rows);
   T* const data = const_cast<T*>(view.as<T>());
   for (std::int64_t row = 0; row < rows.count; ++row)
     for (std::int64_t i = 0; i < rows.length; ++i) f(data[row * rows.stride + i], row * rows.length + i);
@@ -76,6 +76,28 @@ void InF32::finish() const {
     for_each_of_16_bits(target, [from = values](auto& element, std::int64_t i) {
       element = std::remove_reference_t<decltype(element)>(from[i]);
     });
+}
+
+void convert(InF32& f32, CopyForward& args) {
+  f32.read(args.x);
+  f32.write(args.y);
+}
+
+void convert(InF32& f32, CopyBackward& args) {
+  f32.read(args.x);
+  f32.read(args.d_y);
+  f32.write(args.d_x);
+}
+
+void convert(InF32& f32, NegExpForward& args) {
+  f32.read(args.x);
+  f32.write(args.y);
+}
+
+void convert(InF32& f32, NegExpBackward& args) {
+  f32.read(args.x);
+  f32.read(args.d_y);
+  f32.write(args.d_x);
 }
 
 void convert(InF32& f32, SiluForward& args) {
@@ -155,6 +177,97 @@ void convert(InF32& f32, ScanBackward& args) {
   f32.read(args.start);
   f32.read(args.d_h);
   f32.write(args.d_b);
+}
+
+namespace {
+
+/// What both directions of ssd and of its step read.
+template <class Args>
+void convert_ssd_inputs(InF32& f32, Args& args) {
+  for (ConstView* view : {&args.x, &args.dt, &args.B, &args.C, &args.z}) f32.read(*view);
+}
+
+template <class Args>
+void convert_ssd_gradients(InF32& f32, Args& args) {
+  convert_ssd_inputs(f32, args);
+  f32.read(args.d_out);
+  for (Gradient* gradient : {&args.d_x, &args.d_dt, &args.d_B, &args.d_C, &args.d_z}) f32.write(*gradient);
+}
+
+void read_inputs(InF32& f32, CausalConv1dForward& args) {
+  f32.read(args.x);
+  f32.read(args.weight);
+  f32.read(args.bias);
+  f32.read(args.initial_state);
+  f32.read(args.start);
+}
+
+}  // namespace
+
+void convert(InF32& f32, SsdForward& args) {
+  convert_ssd_inputs(f32, args);
+  f32.read(args.start);
+  f32.write(args.out);
+}
+
+void convert(InF32& f32, SsdBackward& args) {
+  convert_ssd_gradients(f32, args);
+  f32.read(args.start);
+}
+
+void convert(InF32& f32, SsdStepForward& args) {
+  convert_ssd_inputs(f32, args);
+  f32.write(args.out);
+}
+
+void convert(InF32& f32, SsdStepBackward& args) {
+  convert_ssd_gradients(f32, args);
+}
+
+void convert(InF32& f32, CausalConv1dForward& args) {
+  read_inputs(f32, args);
+  f32.write(args.y);
+  f32.write(args.final_state);
+}
+
+void convert(InF32& f32, CausalConv1dBackward& args) {
+  read_inputs(f32, args);
+  f32.read(args.d_y);
+  f32.read(args.d_final_state);
+  f32.write(args.d_x);
+  f32.write(args.d_weight);
+  f32.write(args.d_bias);
+  f32.write(args.d_initial_state);
+}
+
+void convert(InF32& f32, GatedRmsNormForward& args) {
+  f32.read(args.x);
+  f32.read(args.z);
+  f32.read(args.weight);
+  f32.write(args.y);
+}
+
+void convert(InF32& f32, GatedRmsNormBackward& args) {
+  f32.read(args.x);
+  f32.read(args.z);
+  f32.read(args.weight);
+  f32.read(args.d_y);
+  f32.write(args.d_x);
+  f32.write(args.d_z);
+  f32.write(args.d_weight);
+}
+
+void convert(InF32& f32, EmbeddingBackward& args) {
+  f32.read(args.d_y);
+}
+
+void convert(InF32& f32, CrossEntropyForward& args) {
+  f32.read(args.logits);
+}
+
+void convert(InF32& f32, CrossEntropyBackward& args) {
+  f32.read(args.logits);
+  f32.write(args.d_logits);
 }
 
 }  // namespace scantape

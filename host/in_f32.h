@@ -3,12 +3,20 @@
 #include <memory>
 #include <vector>
 
+#include "scantape/causal_conv1d.h"
+#include "scantape/copy.h"
+#include "scantape/cross_entropy.h"
+#include "scantape/embedding.h"
+#include "scantape/gated_rms_norm.h"
 #include "scantape/layer_norm.h"
+#include "scantape/neg_exp.h"
 #include "scantape/projection.h"
 #include "scantape/rms_norm.h"
 #include "scantape/scan.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
+#include "scantape/ssd.h"
+#include "scantape/ssd_step.h"
 
 /// Ops on tensors of 16 bits on the CPU: their f32 form between two conversions. Inputs are converted, which is
 /// exact; what the op writes is rounded once, at the end. Tensors that are f32 already stay what they are.
@@ -39,6 +47,10 @@ class InF32 {
 };
 
 /// Puts f32 in place of what the op reads and writes.
+void convert(InF32& f32, CopyForward& args);
+void convert(InF32& f32, CopyBackward& args);
+void convert(InF32& f32, NegExpForward& args);
+void convert(InF32& f32, NegExpBackward& args);
 void convert(InF32& f32, SiluForward& args);
 void convert(InF32& f32, SiluBackward& args);
 void convert(InF32& f32, SoftplusForward& args);
@@ -49,6 +61,17 @@ void convert(InF32& f32, ProjectionForward& args);
 void convert(InF32& f32, ProjectionBackward& args);
 void convert(InF32& f32, ScanForward& args);
 void convert(InF32& f32, ScanBackward& args);
+void convert(InF32& f32, SsdForward& args);
+void convert(InF32& f32, SsdBackward& args);
+void convert(InF32& f32, SsdStepForward& args);
+void convert(InF32& f32, SsdStepBackward& args);
+void convert(InF32& f32, CausalConv1dForward& args);
+void convert(InF32& f32, CausalConv1dBackward& args);
+void convert(InF32& f32, GatedRmsNormForward& args);
+void convert(InF32& f32, GatedRmsNormBackward& args);
+void convert(InF32& f32, EmbeddingBackward& args);
+void convert(InF32& f32, CrossEntropyForward& args);
+void convert(InF32& f32, CrossEntropyBackward& args);
 
 /// Runs `form`, which takes f32, on arguments of 16 bits.
 template <class Args>

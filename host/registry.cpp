@@ -1,9 +1,12 @@
 #include "scantape/registry.h"
 
+#include <limits>
 #include <utility>
 
+#include "scantape/causal_conv1d.h"
 #include "scantape/discretize.h"
 #include "scantape/spectral_radius.h"
+#include "scantape/ssd.h"
 #include "scantape/step_control.h"
 
 namespace scantape {
@@ -70,6 +73,16 @@ OpInfo elementwise(const char* op) {
           .numbers = {},
           .dtypes = all_types(),
           .limits = {rank_limit()}};
+}
+
+OpInfo embedding() {
+  return {.name = "embedding",
+          .inputs = {{.name = "ids", .shape = "[...]", .i32 = true}, parameter("weight", "[V, D]", false)},
+          .outputs = {with_gradient("y", "[..., D]")},
+          .options = {},
+          .numbers = {},
+          .dtypes = all_types(),
+          .limits = {rank_limit(), "on cuda: backward takes at most 2^32 ids"}};
 }
 
 OpInfo projection() {
@@ -184,6 +197,134 @@ OpInfo discretized_scan() {
           .limits = {"L >= 1"}};
 }
 
+// What ssd and its step share: data, which may have 16 bits, and what stays wide beside it.
+std::vector<OpArgument> ssd_inputs(const std::string& rows) {
+  const auto wide = [](const char* argument, const char* shape, bool optional) {
+    return OpArgument{.name = argument, .shape = shape, .optional = optional, .gradient = true, .wide = true};
+  };
+  const std::string x = "[" + rows + "H, P]", dt = "[" + rows + "H]", B = "[" + rows + "G, N]";
+  return {with_gradient("x", x.c_str()),
+          with_gradient("dt", dt.c_str()),
+          wide("A", "[H]", false),
+          with_gradient("B", B.c_str()),
+          with_gradient("C", B.c_str()),
+          {.name = "D",
+           .shape = "[H] or [H, P]",
+           .optional = true,
+           .gradient = true,
+           .wide = true,
+           .only_with = "skip=head|channel"},
+          optional_with_gradient("z", x.c_str()),
+          wide("dt_bias", "[H]", true)};
+}
+std::vector<OpOption> ssd_options() {
+  return {{"skip", {"head", "channel", "none"}},
+          given("z"),
+          given("dt_bias"),
+          {"time_step", {"as given", "softplus", "limits", "both"}},
+          {"groups", {"one", "several"}}};
+}
+std::vector<OpNumber> ssd_numbers() {
+  return {{"dt_min", "0 or more", 0}, {"dt_max", "dt_min or more", std::numeric_limits<double>::infinity()}};
+}
+std::vector<std::string> ssd_limits() {
+  return {"H, P, G, N >= 1", "G divides H", "P, N <= " + std::to_string(kMostSsdStatesOnCuda) + " on cuda"};
+}
+
+OpInfo ssd() {
+  OpInfo op{
+      .name = "ssd",
+      .inputs = ssd_inputs("B, L, "),
+      .outputs =
+          {with_gradient("out", "[B, L, H, P]"),
+           {.name = "final_state", .shape = "[B, H, P, N]", .optional = true, .gradient = true, .wide = true},
+           {.name = "states", .shape = "[B, K, H, P, N]", .optional = true, .wide = true}},
+      .options = ssd_options(),
+      .numbers = ssd_numbers(),
+      .dtypes = all_types(),
+      .limits = ssd_limits()};
+  op.inputs.push_back({.name = "initial_state",
+                       .shape = "[B, H, P, N]",
+                       .optional = true,
+                       .gradient = true,
+                       .gradient_when_absent = true,
+                       .wide = true});
+  op.inputs.push_back({.name = "start", .shape = "[B, L]", .optional = true});
+  for (const char* argument : {"initial_state", "start", "final_state"})
+    op.options.push_back(given(argument));
+  op.options.push_back({"form", {"sequential", "chunked"}});
+  op.numbers.push_back({"chunk_length", "0 to " + std::to_string(kMostSsdChunkLength), 0});
+  op.limits.insert(op.limits.begin(), "L >= 1");
+  return op;
+}
+
+OpInfo ssd_step() {
+  OpInfo op{.name = "ssd_step",
+            .inputs = ssd_inputs("B, "),
+            .outputs = {with_gradient("out", "[B, H, P]"),
+                        {.name = "next_state", .shape = "[B, H, P, N]", .gradient = true, .wide = true}},
+            .options = ssd_options(),
+            .numbers = ssd_numbers(),
+            .dtypes = all_types(),
+            .limits = ssd_limits()};
+  op.inputs.push_back({.name = "state", .shape = "[B, H, P, N]", .gradient = true, .wide = true});
+  return op;
+}
+
+// The state of a convolution: a gradient at zero where it is left out.
+OpArgument conv_state(const char* argument) {
+  return {.name = argument,
+          .shape = "[B, K-1, C]",
+          .optional = true,
+          .gradient = true,
+          .gradient_when_absent = true};
+}
+
+std::string taps_limit() {
+  return "1 <= K <= " + std::to_string(kMostConvTaps);
+}
+
+OpInfo causal_conv1d() {
+  return {.name = "causal_conv1d",
+          .inputs = {with_gradient("x", "[B, L, C]"),
+                     parameter("weight", "[C, K]", false),
+                     parameter("bias", "[C]", true),
+                     conv_state("initial_state"),
+                     {.name = "start", .shape = "[B, L]", .optional = true}},
+          .outputs = {with_gradient("y", "[B, L, C]"), optional_with_gradient("final_state", "[B, K-1, C]")},
+          .options = {{"activation", {"silu", "none"}},
+                      given("bias"),
+                      given("initial_state"),
+                      given("start"),
+                      given("final_state")},
+          .numbers = {},
+          .dtypes = all_types(),
+          .limits = {"L >= 1", taps_limit()}};
+}
+
+OpInfo causal_conv1d_step() {
+  return {.name = "causal_conv1d_step",
+          .inputs = {with_gradient("x", "[B, C]"), conv_state("state"), parameter("weight", "[C, K]", false),
+                     parameter("bias", "[C]", true)},
+          .outputs = {with_gradient("y", "[B, C]"), optional_with_gradient("new_state", "[B, K-1, C]")},
+          .options = {{"activation", {"silu", "none"}}, given("bias"), given("state"), given("new_state")},
+          .numbers = {},
+          .dtypes = all_types(),
+          .limits = {taps_limit()}};
+}
+
+OpInfo gated_rms_norm() {
+  return {
+      .name = "gated_rms_norm",
+      .inputs = {with_gradient("x", "[..., S]"), optional_with_gradient("z", "[..., S]"),
+                 parameter("weight", "[S]", false)},
+      .outputs = {with_gradient("y", "[..., S]"), {.name = "statistics", .shape = "[..., G]", .wide = true}},
+      .options = {given("z"), {"norm_before_gate", {"no", "yes"}}},
+      .numbers = {{"groups", "G, a divisor of S", 1}, {"eps", "finite, above 0", 1e-5}},
+      .dtypes = all_types(),
+      .limits = {rank_limit(), "S >= 1"}};
+}
+
 OpInfo state_output() {
   return {.name = "state_output",
           .inputs = {with_gradient("z", "[..., E]"), with_gradient("u", "[..., E]"),
@@ -205,6 +346,17 @@ OpInfo loss(const char* op, std::vector<OpNumber> numbers = {}) {
           .numbers = std::move(numbers),
           .dtypes = both_types(),
           .limits = {rank_limit()}};
+}
+
+OpInfo cross_entropy() {
+  return {.name = "cross_entropy",
+          .inputs = {with_gradient("logits", "[..., V]"), {.name = "target", .shape = "[...]", .i32 = true}},
+          .outputs = {{.name = "loss", .shape = "[]", .gradient = true, .f64 = true},
+                      {.name = "statistics", .shape = "[..., 2]", .wide = true}},
+          .options = {},
+          .numbers = {{"ignore_index", "any", -100}},
+          .dtypes = all_types(),
+          .limits = {rank_limit(), "V >= 1"}};
 }
 
 OpInfo spectral_radius() {
@@ -252,19 +404,28 @@ OpInfo adamw() {
 
 const std::vector<OpInfo>& registry() {
   static const std::vector<OpInfo> ops = {
+      embedding(),
       projection(),
       norm("layer_norm", "[..., 3]"),
       norm("rms_norm", "[..., 1]"),
       projection_layer_norm(),
       elementwise("softplus"),
       elementwise("silu"),
+      elementwise("neg_exp"),
+      elementwise("copy"),
       discretize(),
       scan(),
       discretized_scan(),
+      ssd(),
+      ssd_step(),
+      causal_conv1d(),
+      causal_conv1d_step(),
+      gated_rms_norm(),
       state_output(),
       loss("mse"),
       loss("huber", {{"k", "finite, above 0", 1}}),
       loss("quantile", {{"q", "above 0 and below 1", 0.5}}),
+      cross_entropy(),
       spectral_radius(),
       grad_norm(),
       adamw(),

@@ -1,5 +1,8 @@
 #include "scantape/tensor.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <type_traits>
 
@@ -13,17 +16,20 @@ struct Tensor::Storage {
   std::uint64_t version = 0;
 
   std::shared_ptr<runtime::Arena> arena;  // whose memory it is; null: its own
+  std::shared_ptr<void> owner;            // of memory that was there before
 
   Storage(Device where, std::int64_t bytes) : device(where), arena(runtime::workplace().arena) {
     if (arena != nullptr && arena->device() != where) arena = nullptr;
     require(arena != nullptr ? arena->take(bytes, &data) : allocate(where, bytes, &data));
   }
+  Storage(Device where, void* memory, std::shared_ptr<void> keeps)
+      : device(where), data(memory), owner(std::move(keeps)) {}
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
   ~Storage() {
     if (arena != nullptr)
       arena->give_back(data);
-    else
+    else if (owner == nullptr)
       deallocate(device, data);
   }
 };
@@ -92,14 +98,24 @@ auto with_type(DType dtype, F f) {
       return f(BFloat16{});
     case DType::f16:
       return f(Float16{});
+    case DType::i32:
+      return f(std::int32_t{});
   }
   refuse("tensor: dtype code " + std::to_string(static_cast<int>(dtype)) + " is none");
 }
 
-/// Every type that is not f64 is part of f32: by way of it nothing is rounded twice.
+/// Of the types of 16 bits all is part of f32, and of i32 all is part of f64: by way of it nothing is rounded twice. An
+/// index is a whole number in its range or no index at all.
 template <class To, class From>
 To converted(From value) {
-  using Wide = std::conditional_t<std::is_same_v<From, double>, double, float>;
+  constexpr bool kWide = std::is_same_v<From, double> || std::is_same_v<From, std::int32_t>;
+  using Wide = std::conditional_t<kWide, double, float>;
+  if constexpr (std::is_same_v<To, std::int32_t> && !std::is_same_v<From, std::int32_t>) {
+    const auto number = static_cast<double>(static_cast<Wide>(value));
+    if (!(number >= std::numeric_limits<To>::min() && number <= std::numeric_limits<To>::max()) ||
+        number != std::trunc(number))
+      refuse("tensor: " + std::to_string(number) + " is not a number of i32");
+  }
   return static_cast<To>(static_cast<Wide>(value));
 }
 
@@ -124,7 +140,7 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device
   const auto count = static_cast<std::size_t>(shape.elements());
   return with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    return from(shape, std::vector<T>(count, static_cast<T>(value)), device);
+    return from(shape, std::vector<T>(count, converted<T>(value)), device);
   });
 }
 
@@ -135,6 +151,19 @@ Tensor Tensor::from(const Shape& shape, const std::vector<T>& values, Device dev
   Tensor tensor = empty(shape, dtype_of<T>, device);
   const auto bytes = static_cast<std::int64_t>(values.size() * sizeof(T));
   require(copy_bytes(device, tensor.storage_->data, kCpu, values.data(), bytes, current_stream()));
+  return tensor;
+}
+
+Tensor Tensor::over(const View& memory, std::shared_ptr<void> owner) {
+  if (!memory.present || owner == nullptr) refuse("tensor: memory to lie over, and its owner, are missing");
+  check_shape(memory.shape, memory.dtype);
+  if (!is_contiguous(memory)) refuse("tensor: memory to lie over is not contiguous");
+  if (reinterpret_cast<std::uintptr_t>(memory.data) % static_cast<std::uintptr_t>(size_of(memory.dtype)) != 0)
+    refuse("tensor: memory to lie over is not aligned to the " + std::to_string(size_of(memory.dtype)) +
+           " bytes of its elements");
+  Tensor tensor;
+  tensor.storage_ = std::make_shared<Storage>(memory.device, memory.as<void>(), std::move(owner));
+  tensor.view_ = memory;
   return tensor;
 }
 
@@ -220,13 +249,28 @@ void Tensor::fill_zero() {
   });
 }
 
+namespace {
+
+/// Whether `shape` differs from that of the view in nothing but what became of its last axis, which has no gaps.
+bool splits_last_axis(const ConstView& view, const Shape& shape) noexcept {
+  const int kept = view.rank() - 1;
+  if (kept < 0 || shape.rank() <= kept || view.strides[static_cast<std::size_t>(kept)] != 1) return false;
+  for (int axis = 0; axis < kept; ++axis)
+    if (shape[axis] != view.shape[axis]) return false;
+  return true;
+}
+
+}  // namespace
+
 Tensor Tensor::reshape(const Shape& shape) const {
-  if (!present() || shape.elements() != elements() || !is_contiguous(view_))
+  const bool kept = present() && splits_last_axis(view_, shape);
+  if (!present() || shape.elements() != elements() || !(is_contiguous(view_) || kept))
     refuse("tensor: " + (present() ? name(this->shape()) : "absent") + " cannot be seen as " + name(shape) +
            ": the numbers of elements differ, or it is not contiguous");
   check_shape(shape, dtype());
   Tensor result = *this;
   static_cast<ConstView&>(result.view_) = ConstView(view_.data, dtype(), device(), shape);
+  if (kept) std::copy_n(view_.strides.begin(), view_.rank() - 1, result.view_.strides.begin());
   return result;
 }
 
@@ -249,17 +293,21 @@ template Tensor Tensor::from<float>(const Shape&, const std::vector<float>&, Dev
 template Tensor Tensor::from<double>(const Shape&, const std::vector<double>&, Device);
 template Tensor Tensor::from<BFloat16>(const Shape&, const std::vector<BFloat16>&, Device);
 template Tensor Tensor::from<Float16>(const Shape&, const std::vector<Float16>&, Device);
+template Tensor Tensor::from<std::int32_t>(const Shape&, const std::vector<std::int32_t>&, Device);
 template const float* Tensor::data<float>() const;
 template const double* Tensor::data<double>() const;
 template const BFloat16* Tensor::data<BFloat16>() const;
 template const Float16* Tensor::data<Float16>() const;
+template const std::int32_t* Tensor::data<std::int32_t>() const;
 template float* Tensor::mutable_data<float>();
 template double* Tensor::mutable_data<double>();
 template BFloat16* Tensor::mutable_data<BFloat16>();
 template Float16* Tensor::mutable_data<Float16>();
+template std::int32_t* Tensor::mutable_data<std::int32_t>();
 template std::vector<float> Tensor::values<float>() const;
 template std::vector<double> Tensor::values<double>() const;
 template std::vector<BFloat16> Tensor::values<BFloat16>() const;
 template std::vector<Float16> Tensor::values<Float16>() const;
+template std::vector<std::int32_t> Tensor::values<std::int32_t>() const;
 
 }  // namespace scantape

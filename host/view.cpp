@@ -27,6 +27,8 @@ const char* name(DType dtype) noexcept {
       return "bf16";
     case DType::f16:
       return "f16";
+    case DType::i32:
+      return "i32";
   }
   return "unknown";
 }
@@ -114,6 +116,25 @@ bool as_rows(const ConstView& view, Rows* rows) noexcept {
   if (found.stride < found.length) return false;
   *rows = found;
   return true;
+}
+
+bool as_rows(const ConstView& view, int axes, Rows* rows) noexcept {
+  if (axes == 1) return as_rows(view, rows);  // of a scalar too
+  const int rank = view.rank();
+  if (rank < axes || rank > kMaxRank || axes < 2) return false;
+  ConstView flat = view;  // the last `axes` dimensions as one
+  flat.shape = Shape();
+  for (int axis = 0; axis < rank - axes; ++axis) flat.shape.append(view.shape[axis]);
+  std::int64_t length = 1;
+  bool without_gaps = true;
+  for (int axis = rank - 1; axis >= rank - axes; --axis) {
+    if (view.shape[axis] > 1 && view.strides[axis] != length) without_gaps = false;
+    length = saturating_product(length, view.shape[axis]);
+  }
+  flat.shape.append(length);
+  flat.strides[rank - axes] = 1;
+  if (!as_rows(flat, rows)) return false;
+  return without_gaps || rows->count == 0 || rows->length == 0;
 }
 
 bool is_contiguous(const ConstView& view) noexcept {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <functional>
@@ -35,13 +36,40 @@ inline std::string test_name(const testing::TestParamInfo<const Case*>& info) {
   return text;
 }
 
-/// Where cases run in this process: the CPU's routed form and its reference, and cuda where there is one.
+/// The types that a case runs in: all of its own, or those that SCANTAPE_TEST_DTYPES names ("f32,bf16") where it has any of
+/// them.
+inline std::vector<DType> tested_dtypes(const Case& c) {
+  const char* const asked = std::getenv("SCANTAPE_TEST_DTYPES");
+  if (asked == nullptr) return dtypes(c);
+  const std::string text = "," + std::string(asked) + ",";
+  std::vector<DType> list;
+  for (const DType dtype : dtypes(c))
+    if (text.find("," + std::string(name(dtype)) + ",") != std::string::npos) list.push_back(dtype);
+  return list.empty() ? dtypes(c) : list;
+}
+
+/// The types that kernels run a case in. A GPU takes all; the emulator is slow, so that there it is f32 and, by turns, one of
+/// the others.
+inline std::vector<DType> kernel_dtypes(const Case& c) {
+  std::vector<DType> others = tested_dtypes(c);
+  const auto f32 = std::find(others.begin(), others.end(), DType::f32);
+  if (std::string(cuda_backend()) != "emulated" || f32 == others.end() || others.size() < 3) return others;
+  others.erase(f32);
+  return {DType::f32, others[hash(c.name) % others.size()]};
+}
+
+/// Where cases run in this process: the CPU's routed form and its reference, and cuda where there is one. What is asked of a
+/// case here takes many runs: the emulator takes each case in one type, by turns.
 inline std::vector<Place> places(const Case& c) {
   std::vector<Place> list;
-  for (const DType dtype : dtypes(c)) {
+  const std::vector<DType> all = tested_dtypes(c);
+  const bool emulated = std::string(cuda_backend()) == "emulated";
+  const DType turn = all[hash(c.name) % all.size()];
+  for (const DType dtype : all) {
     list.push_back({kCpu, dtype, Call::Implementation::routed});
     list.push_back({kCpu, dtype, Call::Implementation::reference});
-    if (is_available(kCuda) && !c.cpu_only) list.push_back({kCuda, dtype, Call::Implementation::routed});
+    if (is_available(kCuda) && !c.cpu_only && (!emulated || dtype == turn))
+      list.push_back({kCuda, dtype, Call::Implementation::routed});
   }
   return list;
 }

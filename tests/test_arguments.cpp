@@ -12,13 +12,20 @@
 #include <vector>
 
 #include "scantape/adamw.h"
+#include "scantape/causal_conv1d.h"
+#include "scantape/causal_conv1d_step.h"
+#include "scantape/copy.h"
 #include "scantape/counters.h"
+#include "scantape/cross_entropy.h"
 #include "scantape/discretize.h"
 #include "scantape/discretized_scan.h"
+#include "scantape/embedding.h"
+#include "scantape/gated_rms_norm.h"
 #include "scantape/grad_norm.h"
 #include "scantape/huber.h"
 #include "scantape/layer_norm.h"
 #include "scantape/mse.h"
+#include "scantape/neg_exp.h"
 #include "scantape/projection.h"
 #include "scantape/projection_layer_norm.h"
 #include "scantape/quantile.h"
@@ -27,6 +34,8 @@
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
 #include "scantape/spectral_radius.h"
+#include "scantape/ssd.h"
+#include "scantape/ssd_step.h"
 #include "scantape/state_output.h"
 
 namespace scantape {
@@ -44,6 +53,9 @@ struct Slot {
   WriteMode* mode;                // of a gradient
   bool independent;               // its size and dtype are right whatever they are
   const char* without = nullptr;  // what is said where it is left out, if not that it is missing
+  int row_axes = 1;               // of which dimensions, from the last on, a row is made
+  int free_axis = -1;             // whose size no other argument knows
+  bool any_narrow = false;        // beside f32, or instead of it, any type of 16 bits is right
 };
 
 /// A call whose arguments all fit. Slots point into `args`, so it stays where it was made.
@@ -161,6 +173,7 @@ class Call {
     refuse_shape(slot, Shape{1, 1, 1, 1, 1, 1});
     if (slot.independent) return;
     for (int axis = 0; axis < good.rank(); ++axis) {
+      if (axis == slot.free_axis) continue;
       for (std::int64_t size : {good[axis] + 1, good[axis] - 1}) {
         Shape bad = good;
         bad[axis] = size;
@@ -186,10 +199,15 @@ class Call {
       const auto is_not = [](DType is, DType wanted) {
         return std::vector<std::string>{std::string(" is ") + name(is), std::string("wants ") + name(wanted)};
       };
+      const auto fits = [&](DType dtype) {
+        return dtype == good || (slot.any_narrow && at_least_f32(dtype) == at_least_f32(good));
+      };
+      const DType wide = fits(other) ? DType::f64 : other;
       refuse(
-          slot, [&](ConstView& view) { view.dtype = other; }, is_not(other, good), is_not(good, other));
+          slot, [&](ConstView& view) { view.dtype = wide; }, is_not(wide, good),
+          is_not(slot.any_narrow ? at_least_f32(good) : good, wide));
       for (const DType narrow : {DType::bf16, DType::f16}) {
-        if (narrow == good) continue;
+        if (fits(narrow)) continue;
         const std::string is = std::string(" is ") + name(narrow);
         refuse(slot, [&](ConstView& view) { view.dtype = narrow; },
                takes_16_bits_ ? is_not(narrow, good) : std::vector<std::string>{is, "wants f"},
@@ -200,7 +218,14 @@ class Call {
     std::replace(op.begin(), op.end(), '_', ' ');
     refuse(slot, [](ConstView& view) { view.dtype = static_cast<DType>(9); },
            {"Unsupported dtype for " + op, "dtype code 9",
-            takes_16_bits_ ? "wants f32, f64, bf16 or f16" : "wants f32 or f64"});
+            good == DType::i32 ? "wants i32"
+            : takes_16_bits_   ? "wants f32, f64, bf16 or f16"
+                               : "wants f32 or f64"});
+    // Indices are taken where they are asked for, and nowhere else.
+    if (good == DType::i32) return;
+    const std::vector<std::string> is = {" is i32", "wants "};
+    refuse(slot, [](ConstView& view) { view.dtype = DType::i32; }, is,
+           {std::string(" is ") + name(good), "wants i32"});
   }
 
   template <class Change>
@@ -256,8 +281,10 @@ class Call {
     // Rows two elements further apart than they are long, the leading dimensions still in one stride.
     const ConstView good = *slot.view;
     const auto spread = [&](ConstView& view) {
-      std::int64_t stride = good.shape.back() + 2;
-      for (int axis = rank - 2; axis >= 0; --axis) {
+      std::int64_t stride = 1;
+      for (int axis = rank - slot.row_axes; axis < rank; ++axis) stride *= good.shape[axis];
+      stride += 2;
+      for (int axis = rank - slot.row_axes - 1; axis >= 0; --axis) {
         view.strides[axis] = stride;
         stride *= good.shape[axis];
       }
@@ -270,7 +297,7 @@ class Call {
       refuse(slot, spread, {"strides [", "contiguous"});
     }
     refuse(slot, [&](ConstView& view) { view.strides[rank - 2] = view.shape.back() - 1; }, {"strides ["});
-    if (rank > 2) refuse(slot, [](ConstView& view) { view.strides[0] += 1; }, {"strides ["});
+    if (rank > 1 + slot.row_axes) refuse(slot, [](ConstView& view) { view.strides[0] += 1; }, {"strides ["});
   }
 
   void check_overlap(const Slot& slot) {
@@ -284,7 +311,7 @@ class Call {
           std::find(pairs_.begin(), pairs_.end(), std::pair(slot.name, other.name)) != pairs_.end();
       if (allowed) {
         EXPECT_TRUE(run().ok()) << run().message();
-        slot.view->data = other.view->as<char>() + size_of(dtype_);
+        slot.view->data = other.view->as<char>() + size_of(slot.view->dtype);
       }
       expect_refusal(slot, {"overlaps", other.name});
       // The last byte of one on the first of the other.
@@ -555,6 +582,18 @@ TEST_P(Arguments16, SiluForward) {
 }
 TEST_P(Arguments16, SiluBackward) {
   check_elementwise_backward("silu_backward", silu_backward, GetParam());
+}
+TEST_P(Arguments16, NegExpForward) {
+  check_elementwise_forward("neg_exp", neg_exp_forward, GetParam());
+}
+TEST_P(Arguments16, NegExpBackward) {
+  check_elementwise_backward("neg_exp_backward", neg_exp_backward, GetParam());
+}
+TEST_P(Arguments16, CopyForward) {
+  check_elementwise_forward("copy", copy_forward, GetParam());
+}
+TEST_P(Arguments16, CopyBackward) {
+  check_elementwise_backward("copy_backward", copy_backward, GetParam());
 }
 
 /// The three forms of discretize; {2, 3, 4} is [B, L, H], {3, 4} [N, E].
@@ -859,6 +898,295 @@ TEST_P(Arguments, DiscretizedScan) {
   }
 }
 
+/// Of ssd (rows [2, 3]) and its step (rows [2]): 4 heads of 2 channels, 2 groups of 3 states.
+template <class Args>
+class SsdArguments {
+ public:
+  SsdArguments(const char* op, Status (*function)(const Args&, Stream) noexcept, DType dtype,
+               const Shape& rows, bool wide_skip, bool backward)
+      : call_(op, function, dtype), rows_(rows), skip_(wide_skip ? Shape{4, 2} : Shape{4}) {
+    call_.takes_16_bits();
+    data(call_.input("x", call_.args.x, shaped({4, 2})));
+    call_.input("dt", call_.args.dt, shaped({4})).strided = true;
+    call_.widened(call_.input("A", call_.args.A, {4}));
+    data(call_.input("B", call_.args.B, shaped({2, 3})));
+    data(call_.input("C", call_.args.C, shaped({2, 3})));
+    optional(call_.widened(call_.input("D", call_.args.D, skip_)), backward,
+             "d_D is wanted, but there is no D");
+    optional(data(call_.input("z", call_.args.z, shaped({4, 2}))), backward,
+             "d_z is wanted, but there is no z");
+    optional(call_.widened(call_.input("dt_bias", call_.args.dt_bias, {4})), backward,
+             "d_dt_bias is wanted, but there is no dt_bias");
+  }
+  Call<Args>& call() { return call_; }
+  Shape shaped(std::initializer_list<std::int64_t> sizes) const {
+    Shape shape = rows_;
+    for (const std::int64_t size : sizes) shape.append(size);
+    return shape;
+  }
+  /// Rows of two dimensions.
+  static Slot& data(Slot& slot) {
+    slot.strided = true;
+    slot.row_axes = 2;
+    return slot;
+  }
+  void add_gradients() {
+    data(call_.input("d_out", call_.args.d_out, shaped({4, 2}))).optional = true;
+    data(call_.gradient("d_x", call_.args.d_x, shaped({4, 2})));
+    call_.gradient("d_dt", call_.args.d_dt, shaped({4})).strided = true;
+    call_.widened(call_.gradient("d_A", call_.args.d_A, {4}));
+    data(call_.gradient("d_B", call_.args.d_B, shaped({2, 3})));
+    data(call_.gradient("d_C", call_.args.d_C, shaped({2, 3})));
+    call_.widened(call_.gradient("d_D", call_.args.d_D, skip_));
+    data(call_.gradient("d_z", call_.args.d_z, shaped({4, 2})));
+    call_.widened(call_.gradient("d_dt_bias", call_.args.d_dt_bias, {4}));
+  }
+
+ private:
+  static void optional(Slot& slot, bool backward, const char* without) {
+    slot.optional = !backward;
+    if (backward) slot.without = without;
+  }
+
+  Call<Args> call_;
+  Shape rows_, skip_;
+};
+
+TEST_P(Arguments16, SsdForward) {
+  for (const bool wide_skip : {false, true}) {
+    SsdArguments<SsdForward> made("ssd", ssd_forward, GetParam(), {2, 3}, wide_skip, false);
+    auto& call = made.call();
+    call.args.chunk_length = 2;
+    call.widened(call.input("initial_state", call.args.initial_state, {2, 4, 2, 3})).optional = true;
+    call.input("start", call.args.start, {2, 3}).optional = true;
+    made.data(call.output("out", call.args.out, {2, 3, 4, 2}));
+    call.widened(call.output("final_state", call.args.final_state, {2, 4, 2, 3})).optional = true;
+    call.widened(call.output("states", call.args.states, {2, 1, 4, 2, 3})).optional = true;
+    call.check_everything();
+    const auto expect = [&](const std::string& words, const auto& change) {
+      expect_words(call.args, ssd_forward, "ssd: " + words, change);
+    };
+    expect("chunk_length is -1, wants 0 for the sequential form, or a number up to 1024",
+           [](SsdForward& args) { args.chunk_length = -1; });
+    expect("chunk_length is 1025, wants 0 for the sequential form, or a number up to 1024",
+           [](SsdForward& args) { args.chunk_length = 1025; });
+    expect("dt_min is -0.5, wants a number of at least 0", [](SsdForward& args) { args.dt_min = -0.5; });
+    expect("dt_min is nan, wants a number of at least 0",
+           [](SsdForward& args) { args.dt_min = std::nan(""); });
+    expect("dt_max is 0.25, wants a number of at least dt_min", [](SsdForward& args) {
+      args.dt_min = 0.5;
+      args.dt_max = 0.25;
+    });
+    expect("B has groups that the heads of x cannot be dealt out to evenly, wants H divisible by G",
+           [](SsdForward& args) {
+             args.B.shape[2] = args.C.shape[2] = 3;
+             args.B.strides = args.C.strides = ConstView(nullptr, DType::f32, kCpu, args.B.shape).strides;
+           });
+    expect("x has shape [2, 0, 4, 2], wants [B, L, H, P] with L above 0",
+           [](SsdForward& args) { args.x.shape[1] = 0; });
+    expect("B has shape [2, 3, 2, 0], wants [B, L, G, N] with N above 0",
+           [](SsdForward& args) { args.B.shape[3] = 0; });
+  }
+}
+
+TEST_P(Arguments16, SsdBackward) {
+  for (const bool wide_skip : {false, true}) {
+    SsdArguments<SsdBackward> made("ssd_backward", ssd_backward, GetParam(), {2, 3}, wide_skip, true);
+    auto& call = made.call();
+    call.args.chunk_length = 1;
+    call.widened(call.input("initial_state", call.args.initial_state, {2, 4, 2, 3})).optional = true;
+    call.input("start", call.args.start, {2, 3}).optional = true;
+    call.widened(call.output("states", call.args.states, {2, 2, 4, 2, 3})).written = false;
+    made.add_gradients();
+    call.widened(call.input("d_final_state", call.args.d_final_state, {2, 4, 2, 3})).optional = true;
+    call.widened(call.gradient("d_initial_state", call.args.d_initial_state, {2, 4, 2, 3}));
+    call.check_everything();
+  }
+}
+
+TEST_P(Arguments16, SsdStep) {
+  for (const bool wide_skip : {false, true}) {
+    SsdArguments<SsdStepForward> made("ssd_step", ssd_step_forward, GetParam(), {2}, wide_skip, false);
+    auto& call = made.call();
+    call.widened(call.input("state", call.args.state, {2, 4, 2, 3}));
+    made.data(call.output("out", call.args.out, {2, 4, 2}));
+    call.widened(call.output("next_state", call.args.next_state, {2, 4, 2, 3}));
+    call.may_be("next_state", "state");
+    call.check_everything();
+    expect_words(call.args, ssd_step_forward, "ssd_step: dt_min is -1, wants a number of at least 0",
+                 [](SsdStepForward& args) { args.dt_min = -1; });
+
+    SsdArguments<SsdStepBackward> backward("ssd_step_backward", ssd_step_backward, GetParam(), {2}, wide_skip,
+                                           true);
+    auto& second = backward.call();
+    second.widened(second.input("state", second.args.state, {2, 4, 2, 3}));
+    backward.add_gradients();
+    second.widened(second.input("d_next_state", second.args.d_next_state, {2, 4, 2, 3})).optional = true;
+    second.widened(second.gradient("d_state", second.args.d_state, {2, 4, 2, 3}));
+    second.check_everything();
+  }
+}
+
+template <class Args>
+void add_conv(Call<Args>& call) {
+  call.takes_16_bits();
+  call.input("x", call.args.x, {2, 3, 4}).strided = true;
+  call.input("weight", call.args.weight, {4, 6});
+  call.input("bias", call.args.bias, {4}).optional = true;
+  call.input("initial_state", call.args.initial_state, {2, 5, 4}).optional = true;
+  call.input("start", call.args.start, {2, 3}).optional = true;
+}
+
+TEST_P(Arguments16, CausalConv1dForward) {
+  Call<CausalConv1dForward> call("causal_conv1d", causal_conv1d_forward, GetParam());
+  add_conv(call);
+  call.output("y", call.args.y, {2, 3, 4}).strided = true;
+  call.output("final_state", call.args.final_state, {2, 5, 4}).optional = true;
+  call.check_everything();
+  expect_words(call.args, causal_conv1d_forward, "causal_conv1d: activation is 2, wants silu or none",
+               [](CausalConv1dForward& args) { args.activation = static_cast<Activation>(2); });
+  const auto reshaped = [](ConstView& view, const Shape& shape) {
+    view = ConstView(view.data, view.dtype, kCpu, shape);
+  };
+  expect_words(call.args, causal_conv1d_forward,
+               "causal_conv1d: weight has shape [4, 17], wants [C, K] with K from 1 to 16",
+               [&](CausalConv1dForward& args) {
+                 reshaped(args.weight, {4, 17});
+               });
+  expect_words(call.args, causal_conv1d_forward,
+               "causal_conv1d: weight has shape [4, 0], wants [C, K] with K from 1 to 16",
+               [&](CausalConv1dForward& args) {
+                 reshaped(args.weight, {4, 0});
+               });
+  expect_words(call.args, causal_conv1d_forward,
+               "causal_conv1d: initial_state has shape [2, 6, 4], wants [2, 5, 4] = [B, S, C], B the first "
+               "dimension of x [2, 3, 4], S one less than the last dimension of weight [4, 6], C the last "
+               "dimension of x [2, 3, 4]",
+               [&](CausalConv1dForward& args) {
+                 reshaped(args.initial_state, {2, 6, 4});
+               });
+  expect_words(call.args, causal_conv1d_forward,
+               "causal_conv1d: x has shape [2, 0, 4], wants [B, L, C] with L above 0",
+               [&](CausalConv1dForward& args) {
+                 reshaped(args.x, {2, 0, 4});
+               });
+}
+
+TEST_P(Arguments16, CausalConv1dBackward) {
+  Call<CausalConv1dBackward> call("causal_conv1d_backward", causal_conv1d_backward, GetParam());
+  add_conv(call);
+  Slot& bias = call.slot("bias");
+  bias.optional = false;
+  bias.without = "d_bias is wanted, but there is no bias";
+  Slot& d_y = call.input("d_y", call.args.d_y, {2, 3, 4});
+  d_y.optional = d_y.strided = true;
+  call.input("d_final_state", call.args.d_final_state, {2, 5, 4}).optional = true;
+  call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
+  call.widened(call.gradient("d_weight", call.args.d_weight, {4, 6}));
+  call.widened(call.gradient("d_bias", call.args.d_bias, {4}));
+  call.gradient("d_initial_state", call.args.d_initial_state, {2, 5, 4});
+  call.check_everything();
+}
+
+template <class Args>
+void add_conv_step(Call<Args>& call) {
+  call.takes_16_bits();
+  call.input("x", call.args.x, {2, 4}).strided = true;
+  call.input("weight", call.args.weight, {4, 3});
+  call.input("state", call.args.state, {2, 2, 4}).optional = true;
+  call.input("bias", call.args.bias, {4}).optional = true;
+}
+
+TEST_P(Arguments16, CausalConv1dStepForward) {
+  Call<CausalConv1dStepForward> call("causal_conv1d_step", causal_conv1d_step_forward, GetParam());
+  add_conv_step(call);
+  call.output("y", call.args.y, {2, 4}).strided = true;
+  call.output("new_state", call.args.new_state, {2, 2, 4}).optional = true;
+  call.may_be("new_state", "state");
+  call.check_everything();
+  expect_words(call.args, causal_conv1d_step_forward,
+               "causal_conv1d_step: activation is 2, wants silu or none",
+               [](CausalConv1dStepForward& args) { args.activation = static_cast<Activation>(2); });
+}
+
+TEST_P(Arguments16, CausalConv1dStepBackward) {
+  Call<CausalConv1dStepBackward> call("causal_conv1d_step_backward", causal_conv1d_step_backward, GetParam());
+  add_conv_step(call);
+  Slot& bias = call.slot("bias");
+  bias.optional = false;
+  bias.without = "d_bias is wanted, but there is no bias";
+  Slot& d_y = call.input("d_y", call.args.d_y, {2, 4});
+  d_y.optional = d_y.strided = true;
+  call.input("d_new_state", call.args.d_new_state, {2, 2, 4}).optional = true;
+  call.gradient("d_x", call.args.d_x, {2, 4}).strided = true;
+  call.gradient("d_state", call.args.d_state, {2, 2, 4});
+  call.widened(call.gradient("d_weight", call.args.d_weight, {4, 3}));
+  call.widened(call.gradient("d_bias", call.args.d_bias, {4}));
+  call.check_everything();
+}
+
+template <class Args>
+void add_gated_norm(Call<Args>& call) {
+  call.takes_16_bits();
+  call.args.groups = 1;
+  call.input("x", call.args.x, {2, 3, 4}).strided = true;
+  Slot& z = call.input("z", call.args.z, {2, 3, 4});
+  z.strided = z.optional = true;
+  call.input("weight", call.args.weight, {4});
+}
+
+template <class Args>
+void check_gated_numbers(const Args& args, Status (*function)(const Args&, Stream) noexcept,
+                         const std::string& op) {
+  for (const std::int64_t groups : {0, -1, 3, 8})
+    expect_words(
+        args, function,
+        (op + ": groups is " + std::to_string(groups) + ", wants a divisor of S, the last dimension of x")
+            .c_str(),
+        [&](Args& changed) { changed.groups = groups; });
+  expect_words(args, function,
+               (op + ": statistics has shape [2, 3, 1], wants [2, 3, 2] = [..., G], the leading dimensions "
+                     "of x [2, 3, 4], G the number of groups")
+                   .c_str(),
+               [](Args& changed) { changed.groups = 2; });
+  for (const double eps : {0.0, -1e-5, HUGE_VAL, std::nan("")}) {
+    Args changed = args;
+    changed.eps = eps;
+    const Status status = function(changed, {});
+    EXPECT_EQ(status.code(), Code::invalid_argument);
+    EXPECT_EQ(status.message().rfind(op + ": eps is ", 0), 0U) << status.message();
+  }
+}
+
+TEST_P(Arguments16, GatedRmsNormForward) {
+  Call<GatedRmsNormForward> call("gated_rms_norm", gated_rms_norm_forward, GetParam());
+  add_gated_norm(call);
+  call.output("y", call.args.y, {2, 3, 4}).strided = true;
+  call.widened(call.output("statistics", call.args.statistics, {2, 3, 1}));
+  call.may_be("y", "x");
+  call.may_be("y", "z");
+  call.check_everything();
+  check_gated_numbers(call.args, gated_rms_norm_forward, "gated_rms_norm");
+}
+
+TEST_P(Arguments16, GatedRmsNormBackward) {
+  Call<GatedRmsNormBackward> call("gated_rms_norm_backward", gated_rms_norm_backward, GetParam());
+  add_gated_norm(call);
+  Slot& z = call.slot("z");
+  z.optional = false;
+  z.without = "d_z is wanted, but there is no z";
+  call.widened(call.output("statistics", call.args.statistics, {2, 3, 1}));
+  call.slot("statistics").written = false;
+  call.input("d_y", call.args.d_y, {2, 3, 4}).strided = true;
+  call.gradient("d_x", call.args.d_x, {2, 3, 4}).strided = true;
+  call.gradient("d_z", call.args.d_z, {2, 3, 4}).strided = true;
+  call.widened(call.gradient("d_weight", call.args.d_weight, {4}));
+  call.may_be("d_x", "d_y");
+  call.may_be("d_z", "d_y");
+  call.check_everything();
+  check_gated_numbers(call.args, gated_rms_norm_backward, "gated_rms_norm_backward");
+}
+
 template <class Args>
 void add_state_output(Call<Args>& call) {
   call.input("z", call.args.z, {2, 3, 4}).strided = true;
@@ -956,6 +1284,75 @@ TEST_P(Arguments, Quantile) {
   const std::vector<double> wrong = {0, 1, -0.5, 1.5, HUGE_VAL, std::nan("")};
   check_loss_forward("quantile", quantile_forward, GetParam(), wrong, "q is ", set);
   check_loss_backward("quantile_backward", quantile_backward, GetParam(), wrong, "q is ", set);
+}
+
+// Indices, all of them 1.
+void make_i32(Slot& slot) {
+  slot.view->dtype = DType::i32;
+  std::fill_n(static_cast<std::int32_t*>(const_cast<void*>(slot.view->data)), slot.view->elements(), 1);
+}
+
+TEST_P(Arguments16, Embedding) {
+  Call<EmbeddingForward> call("embedding", embedding_forward, GetParam());
+  call.takes_16_bits();
+  make_i32(call.input("ids", call.args.ids, {2, 3}));
+  call.input("weight", call.args.weight, {5, 4}).strided = true;
+  call.output("y", call.args.y, {2, 3, 4}).strided = true;
+  call.slot("weight").independent = true;  // a table may have any number of rows
+  call.check_everything();
+  const ConstView weight = call.args.weight;
+  call.args.weight = ConstView(weight.data, weight.dtype, kCpu, {5, 3});
+  EXPECT_EQ(
+      embedding_forward(call.args).message(),
+      "embedding: y has shape [2, 3, 4], wants [2, 3, 3] = [..., D], the leading dimensions of ids [2, 3], D "
+      "the last dimension of weight [5, 3]");
+  const DType other = GetParam() == DType::f64 ? DType::f32 : DType::f64;
+  call.args.weight = ConstView(weight.data, other, kCpu, {5, 4});
+  EXPECT_EQ(embedding_forward(call.args).message(),
+            std::string("embedding: y is ") + name(GetParam()) + ", wants " + name(other) + " as weight");
+
+  Call<EmbeddingBackward> back("embedding_backward", embedding_backward, GetParam());
+  back.takes_16_bits();
+  make_i32(back.input("ids", back.args.ids, {2, 3}));
+  Slot& d_y = back.input("d_y", back.args.d_y, {2, 3, 4});
+  d_y.strided = d_y.any_narrow = true;  // the table's own type is not known in backward
+  Slot& d_weight = back.widened(back.gradient("d_weight", back.args.d_weight, {5, 4}));
+  d_weight.strided = true;
+  d_weight.independent = true;
+  back.check_everything();
+  back.args.d_weight.view = View(back.args.d_weight.view.as<void>(), at_least_f32(GetParam()), kCpu, {5, 3});
+  EXPECT_EQ(embedding_backward(back.args).message(),
+            "embedding_backward: d_weight has shape [5, 3], wants [V, 4] = [V, D], D the last dimension of "
+            "d_y [2, 3, 4]");
+  back.args.d_weight.view = View(back.args.d_weight.view.as<void>(), DType::bf16, kCpu, {5, 4});
+  EXPECT_EQ(embedding_backward(back.args).code(), Code::invalid_argument);
+}
+
+TEST_P(Arguments16, CrossEntropy) {
+  Call<CrossEntropyForward> call("cross_entropy", cross_entropy_forward, GetParam());
+  call.takes_16_bits();
+  Slot& logits = call.input("logits", call.args.logits, {2, 3, 4});
+  logits.strided = logits.any_narrow = true;  // the only one of this type
+  logits.free_axis = 2;
+  make_i32(call.input("target", call.args.target, {2, 3}));
+  make_f64(call.output("loss", call.args.loss, {}));
+  call.widened(call.output("statistics", call.args.statistics, {2, 3, 2}));
+  call.check_everything();
+
+  Call<CrossEntropyBackward> back("cross_entropy_backward", cross_entropy_backward, GetParam());
+  back.takes_16_bits();
+  back.input("logits", back.args.logits, {2, 3, 4}).strided = true;
+  make_i32(back.input("target", back.args.target, {2, 3}));
+  back.widened(back.input("statistics", back.args.statistics, {2, 3, 2}));
+  make_f64(back.input("d_loss", back.args.d_loss, {}));
+  back.gradient("d_logits", back.args.d_logits, {2, 3, 4}).strided = true;
+  back.may_be("d_logits", "logits");
+  back.check_everything();
+
+  // Without a logit there is nothing to choose from.
+  call.args.logits.shape = Shape{2, 3, 0};
+  EXPECT_EQ(cross_entropy_forward(call.args).message(),
+            "cross_entropy: logits has shape [2, 3, 0], wants [..., V] with V above 0");
 }
 
 TEST_P(Arguments, GradNorm) {

@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 PROGRAM = sys.argv.pop(1)
+MODEL = pathlib.Path(__file__).resolve().parent / "oracle/fixtures/mamba2_hf_whole"
 DATA = os.environ.get("SCANTAPE_TEST_DATA")
 SANITIZED = {"ASAN_OPTIONS", "TSAN_OPTIONS"} & set(os.environ)  # sanitizers take memory of their own
 
@@ -48,7 +49,7 @@ class Command(unittest.TestCase):
         return document
 
     def test_help_everywhere_with_an_example(self):
-        for command in ["info", "ops", "gradcheck", "inspect", "synth", "train", "evaluate"]:
+        for command in ["info", "ops", "gradcheck", "inspect", "synth", "train", "evaluate", "generate"]:
             done = run(command, "--help")
             self.assertEqual(done.returncode, 0)
             self.assertIn("Example", done.stdout)
@@ -95,6 +96,46 @@ class Command(unittest.TestCase):
         self.refused(2, "--hidden-dim", *base, "--hidden-dim", 2**63 - 1)
         self.refused(2, "/dev/null/run", "train", "--data-dir", self.bars, "--output-dir", "/dev/null/run", *self.small)
         self.assertFalse(out.exists())
+
+    def test_generate(self):
+        base = ["generate", "--model", MODEL, "--tokens", "1,2,3"]
+        document = self.document(*base, "--max-new-tokens", 6, "--json")
+        self.assertEqual(document["prompt"], [1, 2, 3])
+        self.assertEqual(len(document["tokens"]), 6)
+        self.assertEqual(document["norm_groups"], 1)
+        self.assertEqual(document["parameters"], 1592)
+        done = run(*base, "--max-new-tokens", 6)
+        self.assertEqual(done.stdout, ",".join(map(str, document["tokens"])) + "\n")
+        self.assertEqual(done.stderr, "")
+        # What it said is a prompt like any other: the state carries on what the whole text would give.
+        longer = ",".join(map(str, document["prompt"] + document["tokens"][:4]))
+        self.assertEqual(self.document("generate", "--model", MODEL, "--tokens", longer, "--max-new-tokens", 2,
+                                       "--json")["tokens"], document["tokens"][4:])
+        self.assertEqual(self.document(*base, "--norm-groups", 2, "--json")["norm_groups"], 2)
+        self.assertEqual(self.document(*base, "--max-new-tokens", 6, "--dtype", "f64", "--json")["tokens"],
+                         document["tokens"])
+
+    def test_generate_refuses(self):
+        base = ["generate", "--model", MODEL, "--tokens"]
+        for tokens in ["", ",", "1,,2", "1,", ",1", "1,x", "1 2", "1.5", "-1", "99999999999", "0x1"]:
+            self.refused(2, "--tokens is " + tokens, *base, tokens)
+        self.refused(2, "token 13 is not in the vocabulary, wants 0 to 12", *base, "1,13")
+        self.refused(2, "--tokens", "generate", "--model", MODEL)
+        self.refused(2, "--model", "generate", "--tokens", 1)
+        self.refused(2, "--max-new-tokens", *base, 1, "--max-new-tokens", 0)
+        self.refused(2, "--dtype", *base, 1, "--dtype", "bf16")
+        self.refused(2, "norm_groups is 3", *base, 1, "--norm-groups", 3)
+        self.refused(2, "--norm-groups", *base, 1, "--norm-groups", -1)
+        folder = self.root / "model"
+        self.refused(3, "is no directory", "generate", "--model", folder, "--tokens", 1)
+        folder.mkdir()
+        self.refused(3, "holds no config.json", "generate", "--model", folder, "--tokens", 1)
+        (folder / "config.json").write_bytes((MODEL / "config.json").read_bytes())
+        self.refused(3, "holds no weights", "generate", "--model", folder, "--tokens", 1)
+        (folder / "pytorch_model.bin").write_bytes(b"PK\x03\x04" + bytes(60))
+        self.refused(3, ["PyTorch", "convert it"], "generate", "--model", folder, "--tokens", 1)
+        (folder / "config.json").write_text("{}")
+        self.refused(3, "neither hidden_size", "generate", "--model", folder, "--tokens", 1)
 
     def test_data_errors(self):
         empty = self.root / "empty"

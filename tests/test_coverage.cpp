@@ -80,6 +80,7 @@ TEST(Cases, NameOnlyWhatTheRegistryKnows) {
       EXPECT_TRUE(!input.gradient || input.present || known.gradient_when_absent)
           << c.name << ": " << input.name;
       EXPECT_EQ(input.type == ElementType::f64, known.f64) << c.name << ": " << input.name;
+      EXPECT_EQ(input.type == ElementType::i32, known.i32) << c.name << ": " << input.name;
       EXPECT_EQ(input.type == ElementType::wide, known.wide) << c.name << ": " << input.name;
       EXPECT_EQ(input.type_of_gradient() == ElementType::wide, known.wide || known.wide_gradient)
           << c.name << ": d_" << input.name;
@@ -228,13 +229,14 @@ TEST(Sizes, EveryLengthStateAndWidthOccurs) {
       EXPECT_TRUE(some_case(op, [size](const Case& c) { return has_size(c, size); }))
           << op << " never has size " << size;
   };
-  for (const char* op : {"projection", "layer_norm", "softplus", "silu", "scan", "discretized_scan",
-                         "state_output", "mse", "huber", "quantile", "grad_norm", "adamw"})
+  for (const char* op : {"projection", "layer_norm", "softplus", "silu", "neg_exp", "copy", "scan",
+                         "discretized_scan", "causal_conv1d", "state_output", "mse", "huber", "quantile",
+                         "grad_norm", "adamw", "embedding", "cross_entropy"})
     expect_sizes(op, lengths());
   for (const char* op : {"projection", "discretize", "scan", "discretized_scan", "spectral_radius"})
     expect_sizes(op, states());
   for (const char* op : {"projection", "layer_norm", "rms_norm", "projection_layer_norm", "softplus", "silu",
-                         "discretize", "state_output"})
+                         "neg_exp", "copy", "discretize", "state_output", "embedding", "cross_entropy"})
     expect_sizes(op, widths());
 }
 

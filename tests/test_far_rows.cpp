@@ -5,11 +5,14 @@
 
 #include <vector>
 
+#include "scantape/causal_conv1d.h"
 #include "scantape/discretized_scan.h"
+#include "scantape/gated_rms_norm.h"
 #include "scantape/layer_norm.h"
 #include "scantape/projection.h"
 #include "scantape/scan.h"
 #include "scantape/silu.h"
+#include "scantape/ssd.h"
 #include "scantape/state_output.h"
 #include "scantape/tensor.h"
 
@@ -234,6 +237,32 @@ TEST_F(FarRowsTest, ScanPerHeadBothWays) {
   });
 }
 
+TEST_F(FarRowsTest, CausalConv1d) {
+  const Tensor weight = Tensor::full({kColumns, 2}, 0.5, DType::f32);
+  expect_equal({1, kRows, kColumns}, [&](const ConstView& x, const View& y) {
+    CausalConv1dForward args;
+    args.x = x;
+    args.weight = weight;
+    args.y = y;
+    return causal_conv1d_forward(args);
+  });
+}
+
+TEST_F(FarRowsTest, GatedRmsNorm) {
+  const Tensor weight = Tensor::full({kColumns}, 2, DType::f32);
+  Tensor statistics = Tensor::empty({kRows, 2}, DType::f32);
+  expect_equal({kRows, kColumns}, [&](const ConstView& x, const View& y) {
+    GatedRmsNormForward args;
+    args.x = x;
+    args.z = x;
+    args.weight = weight;
+    args.groups = 2;
+    args.y = y;
+    args.statistics = statistics.writable();
+    return gated_rms_norm_forward(args);
+  });
+}
+
 TEST_F(FarRowsTest, DiscretizedScan) {
   const Tensor dt = Tensor::full({kColumns}, 0.5, DType::f32), A = Tensor::full({kColumns}, -1, DType::f32);
   expect_equal({1, kRows, kColumns}, [&](const ConstView& u, const View& h) {
@@ -244,6 +273,47 @@ TEST_F(FarRowsTest, DiscretizedScan) {
     args.h = h;
     return discretized_scan_forward(args);
   });
+}
+
+/// [1, kRows, kColumns] as [1, kRows, 4, 5].
+template <class AnyView>
+AnyView heads_of(AnyView rows) {
+  rows.shape = Shape{1, kRows, 4, 5};
+  rows.strides[2] = 5;
+  rows.strides[3] = 1;
+  return rows;
+}
+
+TEST_F(FarRowsTest, SsdBothWays) {
+  const Tensor dt = Tensor::full({1, kRows, 4}, 0.5, DType::f32), A = Tensor::full({4}, -1, DType::f32),
+               B = Tensor::from({1, kRows, 2, 3}, numbers(kRows * 6, 0.2F));
+  for (const std::int64_t chunk_length : {0, 2}) {
+    Tensor states = Tensor::zeros({1, (kRows - 1) / ssd_interval(kRows, chunk_length), 4, 5, 3}, DType::f32);
+    const auto made = [&](const ConstView& x) {
+      SsdBackward args;
+      args.x = args.d_out = heads_of(x);
+      args.dt = dt;
+      args.A = A;
+      args.B = args.C = B;
+      args.chunk_length = chunk_length;
+      args.states = states.writable();
+      return args;
+    };
+    std::vector<double> room(1 << 16);
+    const Workspace workspace{room.data(), static_cast<std::int64_t>(room.size() * sizeof(double))};
+    expect_equal({1, kRows, kColumns}, [&](const ConstView& x, const View& out) {
+      SsdForward args = made(x);
+      args.out = heads_of(out);
+      args.workspace = workspace;
+      return ssd_forward(args);
+    });
+    expect_equal({1, kRows, kColumns}, [&](const ConstView& x, const View& d_x) {
+      SsdBackward args = made(x);
+      args.d_x = {heads_of(d_x), WriteMode::overwrite};
+      args.workspace = workspace;
+      return ssd_backward(args);
+    });
+  }
 }
 
 #if SCANTAPE_EMULATED

@@ -10,12 +10,19 @@
 #include "case_tests.h"
 #include "cases/compare.h"
 #include "scantape/adamw.h"
+#include "scantape/causal_conv1d.h"
+#include "scantape/causal_conv1d_step.h"
+#include "scantape/copy.h"
+#include "scantape/cross_entropy.h"
 #include "scantape/discretize.h"
 #include "scantape/discretized_scan.h"
+#include "scantape/embedding.h"
+#include "scantape/gated_rms_norm.h"
 #include "scantape/grad_norm.h"
 #include "scantape/huber.h"
 #include "scantape/layer_norm.h"
 #include "scantape/mse.h"
+#include "scantape/neg_exp.h"
 #include "scantape/projection.h"
 #include "scantape/projection_layer_norm.h"
 #include "scantape/quantile.h"
@@ -24,6 +31,8 @@
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
 #include "scantape/spectral_radius.h"
+#include "scantape/ssd.h"
+#include "scantape/ssd_step.h"
 #include "scantape/state_output.h"
 #include "scantape/tensor.h"
 
@@ -54,6 +63,7 @@ class Fixture {
   Tensor input(const char* name) const { return tensor_of("inputs", name); }
   Tensor cotangent(const char* name) const { return tensor_of("cotangents", name); }
   double number(const char* name) const { return json_.at("options").at(name).get<double>(); }
+  bool flag(const char* name) const { return json_.at("options").at(name).get<bool>(); }
   std::string text(const char* name) const { return json_.at("options").at(name).get<std::string>(); }
 
   /// A tensor of the shape that the fixture has for this output, to be compared at the end.
@@ -245,6 +255,34 @@ TEST(Fixtures, Silu) {
   });
 }
 
+TEST(Fixtures, NegExp) {
+  for_each_fixture("neg_exp", [](Fixture& f) {
+    const Tensor x = f.input("x"), d_y = f.cotangent("y");
+    NegExpBackward args;
+    args.x = x;
+    args.y = f.output("y");
+    f.call<NegExpForward>(neg_exp_forward, neg_exp_forward_workspace, args);
+    args.d_y = d_y;
+    args.d_x = f.gradient("x");
+    f.call(neg_exp_backward, neg_exp_backward_workspace, args);
+    f.expect_equal(cases::ErrorRule::element);
+  });
+}
+
+TEST(Fixtures, Copy) {
+  for_each_fixture("copy", [](Fixture& f) {
+    const Tensor x = f.input("x"), d_y = f.cotangent("y");
+    CopyBackward args;
+    args.x = x;
+    args.y = f.output("y");
+    f.call<CopyForward>(copy_forward, copy_forward_workspace, args);
+    args.d_y = d_y;
+    args.d_x = f.gradient("x");
+    f.call(copy_backward, copy_backward_workspace, args);
+    f.expect_equal(cases::ErrorRule::element);
+  });
+}
+
 DiscretizeMethod method_named(const std::string& wanted) {
   for (const DiscretizeMethod method : {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler,
                                         DiscretizeMethod::bilinear, DiscretizeMethod::euler})
@@ -362,6 +400,169 @@ TEST(Fixtures, DiscretizedScan) {
   });
 }
 
+Activation activation_named(const std::string& name) {
+  return name == "silu" ? Activation::silu : Activation::none;
+}
+
+TEST(Fixtures, CausalConv1d) {
+  for_each_fixture("causal_conv1d", [](Fixture& f) {
+    const Tensor x = f.input("x"), weight = f.input("weight"), bias = f.input("bias"),
+                 initial_state = f.input("initial_state"), start = f.input("start");
+    const Tensor d_y = f.cotangent("y"), d_final_state = f.cotangent("final_state");
+    CausalConv1dBackward args;
+    args.x = x;
+    args.weight = weight;
+    args.bias = view_of(bias);
+    args.initial_state = view_of(initial_state);
+    args.start = view_of(start);
+    args.activation = activation_named(f.text("activation"));
+    args.y = f.output("y");
+    if (weight.shape()[1] > 1) args.final_state = f.output("final_state");
+    f.call<CausalConv1dForward>(causal_conv1d_forward, causal_conv1d_forward_workspace, args);
+    args.d_y = view_of(d_y);
+    args.d_final_state = view_of(d_final_state);
+    args.d_x = f.gradient("x");
+    args.d_weight = f.gradient("weight");
+    args.d_bias = f.gradient("bias");
+    args.d_initial_state = f.gradient("initial_state");
+    f.call(causal_conv1d_backward, causal_conv1d_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+TEST(Fixtures, CausalConv1dStep) {
+  for_each_fixture("causal_conv1d_step", [](Fixture& f) {
+    const Tensor x = f.input("x"), state = f.input("state"), weight = f.input("weight"),
+                 bias = f.input("bias");
+    const Tensor d_y = f.cotangent("y"), d_new_state = f.cotangent("new_state");
+    CausalConv1dStepBackward args;
+    args.x = x;
+    args.state = view_of(state);
+    args.weight = weight;
+    args.bias = view_of(bias);
+    args.activation = activation_named(f.text("activation"));
+    args.y = f.output("y");
+    if (weight.shape()[1] > 1) args.new_state = f.output("new_state");
+    f.call<CausalConv1dStepForward>(causal_conv1d_step_forward, causal_conv1d_step_forward_workspace, args);
+    args.d_y = view_of(d_y);
+    args.d_new_state = view_of(d_new_state);
+    args.d_x = f.gradient("x");
+    args.d_state = f.gradient("state");
+    args.d_weight = f.gradient("weight");
+    args.d_bias = f.gradient("bias");
+    f.call(causal_conv1d_step_backward, causal_conv1d_step_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+TEST(Fixtures, GatedRmsNorm) {
+  for_each_fixture("gated_rms_norm", [](Fixture& f) {
+    const Tensor x = f.input("x"), z = f.input("z"), weight = f.input("weight"), d_y = f.cotangent("y");
+    GatedRmsNormBackward args;
+    args.x = x;
+    args.z = view_of(z);
+    args.weight = weight;
+    args.groups = static_cast<std::int64_t>(f.number("groups"));
+    args.norm_before_gate = f.text("norm_before_gate") == "yes";
+    args.eps = f.number("eps");
+    args.y = f.output("y");
+    Shape rows = x.shape();
+    rows[rows.rank() - 1] = args.groups;
+    Tensor statistics = Tensor::empty(rows, DType::f64, x.device());
+    args.statistics = statistics.writable();
+    f.call<GatedRmsNormForward>(gated_rms_norm_forward, gated_rms_norm_forward_workspace, args);
+    args.d_y = d_y;
+    args.d_x = f.gradient("x");
+    args.d_z = f.gradient("z");
+    args.d_weight = f.gradient("weight");
+    f.call(gated_rms_norm_backward, gated_rms_norm_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+/// What ssd and its step are given alike. The tensors must outlive the call.
+struct SsdTensors {
+  std::map<std::string, Tensor> inputs;
+  Tensor d_out;
+
+  explicit SsdTensors(const Fixture& f) : d_out(f.cotangent("out")) {
+    for (const char* name :
+         {"x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_state", "start", "state"})
+      inputs[name] = f.input(name);
+  }
+  ConstView view(const char* name) const { return view_of(inputs.at(name)); }
+
+  template <class Args>
+  void set(Fixture& f, Args* args) const {
+    args->x = view("x");
+    args->dt = view("dt");
+    args->A = view("A");
+    args->B = view("B");
+    args->C = view("C");
+    args->D = view("D");
+    args->z = view("z");
+    args->dt_bias = view("dt_bias");
+    args->dt_softplus = f.flag("softplus");
+    args->dt_min = f.number("low");
+    if (f.number("high") > 0) args->dt_max = f.number("high");
+    args->out = f.output("out");
+  }
+  template <class Args>
+  void set_gradients(Fixture& f, Args* args) const {
+    args->d_out = d_out;
+    args->d_x = f.gradient("x");
+    args->d_dt = f.gradient("dt");
+    args->d_A = f.gradient("A");
+    args->d_B = f.gradient("B");
+    args->d_C = f.gradient("C");
+    args->d_D = f.gradient("D");
+    args->d_z = f.gradient("z");
+    args->d_dt_bias = f.gradient("dt_bias");
+  }
+};
+
+TEST(Fixtures, Ssd) {
+  for (const std::int64_t chunk_length : {0, 1, 5, 16})
+    for_each_fixture("ssd", [chunk_length](Fixture& f) {
+      const SsdTensors tensors(f);
+      const Tensor d_final_state = f.cotangent("final_state");
+      SsdBackward args;
+      tensors.set(f, &args);
+      args.initial_state = tensors.view("initial_state");
+      args.start = tensors.view("start");
+      args.chunk_length = chunk_length;
+      args.final_state = f.output("final_state");
+      const Shape x = args.x.shape;
+      Tensor states =
+          Tensor::empty({x[0], (x[1] - 1) / ssd_interval(x[1], chunk_length), x[2], x[3], args.B.shape[3]},
+                        DType::f64, args.x.device);
+      args.states = states.writable();
+      f.call<SsdForward>(ssd_forward, ssd_forward_workspace, args);
+      tensors.set_gradients(f, &args);
+      args.d_final_state = d_final_state;
+      args.d_initial_state = f.gradient("initial_state");
+      f.call(ssd_backward, ssd_backward_workspace, args);
+      f.expect_equal();
+    });
+}
+
+TEST(Fixtures, SsdStep) {
+  for_each_fixture("ssd_step", [](Fixture& f) {
+    const SsdTensors tensors(f);
+    const Tensor d_next_state = f.cotangent("next_state");
+    SsdStepBackward args;
+    tensors.set(f, &args);
+    args.state = tensors.view("state");
+    args.next_state = f.output("next_state");
+    f.call<SsdStepForward>(ssd_step_forward, ssd_step_forward_workspace, args);
+    tensors.set_gradients(f, &args);
+    args.d_next_state = d_next_state;
+    args.d_state = f.gradient("state");
+    f.call(ssd_step_backward, ssd_step_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
 TEST(Fixtures, StateOutput) {
   for_each_fixture("state_output", [](Fixture& f) {
     const Tensor z = f.input("z"), u = f.input("u"), D = f.input("D"), residual = f.input("residual");
@@ -420,6 +621,42 @@ TEST(Fixtures, Quantile) {
   expect_loss_equal("quantile", quantile_forward, quantile_forward_workspace, quantile_backward,
                     quantile_backward_workspace,
                     [](const Fixture& f, QuantileForward& args) { args.q = f.number("q"); });
+}
+
+TEST(Fixtures, Embedding) {
+  for_each_fixture("embedding", [](Fixture& f) {
+    const Tensor ids = f.input("ids").to(DType::i32), weight = f.input("weight"), d_y = f.cotangent("y");
+    EmbeddingBackward args;
+    args.ids = ids;
+    args.weight = weight;
+    args.y = f.output("y");
+    f.call<EmbeddingForward>(embedding_forward, embedding_forward_workspace, args);
+    args.d_y = d_y;
+    args.d_weight = f.gradient("weight");
+    f.call(embedding_backward, embedding_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+TEST(Fixtures, CrossEntropy) {
+  for_each_fixture("cross_entropy", [](Fixture& f) {
+    const Tensor logits = f.input("logits"), target = f.input("target").to(DType::i32);
+    const Tensor d_loss = f.cotangent("loss");
+    Shape rows = target.shape();
+    rows.append(2);
+    Tensor statistics = Tensor::empty(rows, DType::f64, logits.device());
+    CrossEntropyBackward args;
+    args.logits = logits;
+    args.target = target;
+    args.ignore_index = static_cast<std::int32_t>(f.number("ignore_index"));
+    args.loss = f.output("loss");
+    args.statistics = statistics.writable();
+    f.call<CrossEntropyForward>(cross_entropy_forward, cross_entropy_forward_workspace, args);
+    args.d_loss = d_loss;
+    args.d_logits = f.gradient("logits");
+    f.call(cross_entropy_backward, cross_entropy_backward_workspace, args);
+    f.expect_equal();
+  });
 }
 
 void expect_follows(const Tensor& got, const json& want, const std::string& what) {

@@ -110,6 +110,47 @@ TEST(Gradcheck, RefusesInputsThatProveNothing) {
   EXPECT_THROW((void)check(function, {}), Error);
 }
 
+TEST(Gradcheck, ViewsGatherTheirGradients) {
+  const auto function = [](const std::vector<Variable>& in) {
+    // One piece is read twice, one not at all.
+    const auto parts = split(silu(in[0]), {{3}, {4}, {1}});
+    const Variable whole = reshape(silu(parts[1]), {2, 12});
+    return std::vector<Variable>{silu(parts[0]), softplus(parts[0]), neg_exp(whole), copy(whole)};
+  };
+  const auto report = check(function, {random_tensor({2, 3, 8}, 1)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
+TEST(Gradcheck, ViewsAddToWhatIsThere) {
+  const auto function = [](const std::vector<Variable>& in) {
+    const Variable x = silu(in[0]);
+    const auto first = split(x, {{3}, {5}}), second = split(x, {{4}, {4}});
+    return std::vector<Variable>{silu(first[0]), silu(first[1]), softplus(second[0]), reshape(x, {6, 8})};
+  };
+  const auto report = check(function, {random_tensor({2, 3, 8}, 1)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
+TEST(Views, WrongShapesAreNamed) {
+  const Variable x = random_tensor({2, 3, 8}, 1);
+  const auto message = [](const auto& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  EXPECT_NE(message([&] {
+              (void)split(x, {{3}, {4}});
+            }).find("split: x has shape [2, 3, 8], wants [..., 7]"),
+            std::string::npos);
+  EXPECT_NE(message([&] {
+              (void)reshape(x, {2, 25});
+            }).find("reshape: x has shape [2, 3, 8], wants as many"),
+            std::string::npos);
+}
+
 TEST(Gradcheck, ComposedOpsOfOneLayer) {
   const auto layer = [](const std::vector<Variable>& in) {
     const Variable u = layer_norm(in[0], in[1], in[2]);
@@ -287,6 +328,128 @@ TEST(Gradcheck, DiscretizedScan) {
       }
 }
 
+TEST(Gradcheck, CausalConv1d) {
+  constexpr int B = 2, L = 6, C = 3;
+  const Tensor start = Tensor::from({B, L}, Values{0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1});
+  for (const std::int64_t taps : {1, 3, 5})
+    for (const Activation activation : {Activation::silu, Activation::none})
+      for (const bool starts : {false, true}) {
+        CausalConv1dOptions options;
+        options.activation = activation;
+        if (starts) options.start = start;
+        // The last inputs of one stretch are the state of the next, of the same weights.
+        const auto layer = [&](const std::vector<Variable>& in) {
+          const Variable bias = in[2], state = in.size() > 3 ? in[3] : Variable();
+          const Convolved first = causal_conv1d(in[0], in[1], bias, state, options);
+          const Convolved second = causal_conv1d(first.y, in[1], bias, first.final_state, options);
+          std::vector<Variable> out{first.y, second.y};
+          if (second.final_state.present()) out.push_back(second.final_state);
+          return out;
+        };
+        std::vector<Tensor> inputs{random_tensor({B, L, C}, 1), random_tensor({C, taps}, 2),
+                                   random_tensor({C}, 3)};
+        if (taps > 1) inputs.push_back(random_tensor({B, taps - 1, C}, 4));
+        const auto report = check(layer, inputs);
+        EXPECT_TRUE(report.pass()) << "K=" << taps << " " << name(activation) << "\n" << report.text();
+      }
+}
+
+TEST(Gradcheck, CausalConv1dStep) {
+  for (const std::int64_t taps : {1, 2, 4})
+    for (const bool given : {true, false}) {
+      // Two steps, the second on the state that the first leaves.
+      const auto steps = [&](const std::vector<Variable>& in) {
+        const Variable bias = given ? in[3] : Variable(), state = given && taps > 1 ? in[4] : Variable();
+        const Convolved first = causal_conv1d_step(in[0], state, in[2], bias);
+        const Convolved second = causal_conv1d_step(in[1], first.final_state, in[2], bias, Activation::none);
+        std::vector<Variable> out{first.y, second.y};
+        if (second.final_state.present()) out.push_back(second.final_state);
+        return out;
+      };
+      std::vector<Tensor> inputs{random_tensor({2, 3}, 1), random_tensor({2, 3}, 2),
+                                 random_tensor({3, taps}, 3)};
+      if (given) inputs.push_back(random_tensor({3}, 4));
+      if (given && taps > 1) inputs.push_back(random_tensor({2, taps - 1, 3}, 5));
+      const auto report = check(steps, inputs);
+      EXPECT_TRUE(report.pass()) << "K=" << taps << " given " << given << "\n" << report.text();
+    }
+}
+
+TEST(Gradcheck, GatedRmsNorm) {
+  for (const std::int64_t groups : {1, 2, 6})
+    for (const bool norm_before_gate : {false, true})
+      for (const bool gated : {false, true}) {
+        GatedRmsNormOptions options;
+        options.groups = groups;
+        options.norm_before_gate = norm_before_gate;
+        options.eps = 0.3;
+        const auto layer = [&](const std::vector<Variable>& in) {
+          return one(gated_rms_norm(silu(in[0]), gated ? in[2] : Variable(), in[1], options));
+        };
+        std::vector<Tensor> inputs{random_tensor({2, 2, 6}, 1), random_tensor({6}, 2)};
+        if (gated) inputs.push_back(random_tensor({2, 2, 6}, 3));
+        const auto report = check(layer, inputs);
+        EXPECT_TRUE(report.pass()) << "groups " << groups << "\n" << report.text();
+      }
+}
+
+/// Two layers of one model: the second begins with the state that the first ends with, and shares its A, D and bias.
+TEST(Gradcheck, SsdInEitherForm) {
+  constexpr int B = 2, L = 6, H = 4, G = 2, P = 2, N = 3;
+  Tensor A = random_tensor({H}, 3);
+  for (int i = 0; i < H; ++i) A.mutable_data<double>()[i] = -0.3 - 0.2 * i;
+  for (const std::int64_t chunk_length : {0, 1, 4})
+    for (const int choice : {0, 1, 2, 3}) {
+      SsdOptions options;
+      options.chunk_length = chunk_length;
+      options.dt_softplus = true;
+      if (choice >= 2) options.dt_max = 0.9;
+      if (choice % 2 == 1) options.start = Tensor::from({B, L}, Values{0, 0, 1, 0, 0, 1, 0, -2, 0, 0, 1, 0});
+      const auto layers = [&](const std::vector<Variable>& in) {
+        SsdInputs first{in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], in[8]};
+        if (choice == 0) first.z = {};
+        if (choice == 1) first.dt_bias = {};
+        if (choice == 3) first.initial_state = {};
+        SsdInputs second = first;
+        const SsdOutputs one = ssd(first, options);
+        second.x = silu(one.out);
+        second.initial_state = one.final_state;
+        const SsdOutputs two = ssd(second, options);
+        // What this choice leaves out is used all the same: a gradient of nothing would prove nothing.
+        return std::vector<Variable>{two.out,     two.final_state, silu(in[6]),
+                                     silu(in[7]), silu(in[8]),     one.final_state};
+      };
+      const auto report = check(
+          layers,
+          {random_tensor({B, L, H, P}, 1), random_tensor({B, L, H}, 2), A, random_tensor({B, L, G, N}, 4),
+           random_tensor({B, L, G, N}, 5), random_tensor(choice < 2 ? Shape{H} : Shape{H, P}, 6),
+           random_tensor({B, L, H, P}, 7), random_tensor({H}, 8), random_tensor({B, H, P, N}, 9)});
+      EXPECT_TRUE(report.pass()) << "chunk " << chunk_length << ", choice " << choice << "\n"
+                                 << report.text();
+    }
+}
+
+TEST(Gradcheck, SsdStepByStep) {
+  constexpr int B = 2, H = 2, P = 2, N = 3;
+  Tensor A = random_tensor({H}, 3);
+  for (int i = 0; i < H; ++i) A.mutable_data<double>()[i] = -0.3 - 0.2 * i;
+  const auto steps = [](const std::vector<Variable>& in) {
+    SsdStepOptions options;
+    options.dt_softplus = true;
+    SsdInputs inputs{in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], in[8]};
+    const SsdOutputs one = ssd_step(inputs, options);
+    inputs.x = silu(one.out);
+    inputs.initial_state = one.final_state;
+    const SsdOutputs two = ssd_step(inputs, options);
+    return std::vector<Variable>{two.out, two.final_state};
+  };
+  const auto report =
+      check(steps, {random_tensor({B, H, P}, 1), random_tensor({B, H}, 2), A, random_tensor({B, 1, N}, 4),
+                    random_tensor({B, 1, N}, 5), random_tensor({H}, 6), random_tensor({B, H, P}, 7),
+                    random_tensor({H}, 8), random_tensor({B, H, P, N}, 9)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
 TEST(Gradcheck, Losses) {
   // Differences of the two lie a quarter or more from the corners at 0, 1 and -1.
   const Tensor target = Tensor::from({6}, Values{0.1, 0, -0.1, 2, -1, 3});
@@ -304,6 +467,31 @@ TEST(Gradcheck, Losses) {
   Tape tape;
   EXPECT_THROW((void)huber(prediction, tape.leaf(target)), Error);
   EXPECT_THROW((void)quantile(prediction, target, 0.5, tape.leaf(mask)), Error);
+}
+
+TEST(Gradcheck, ALanguageModelsEnds) {
+  // One table for both ends: its gradient is the sum of two.
+  const Tensor ids = Tensor::from({2, 3}, std::vector<std::int32_t>{4, 0, 4, 1, 4, 2});
+  const Tensor target = Tensor::from({2, 3}, std::vector<std::int32_t>{0, 4, 1, -100, 2, 3});
+  const Tensor without_4 = Tensor::from({2, 3}, std::vector<std::int32_t>{0, 4, 1, 3, 2, 3});
+  const auto report = check(
+      [&](const std::vector<Variable>& in) {
+        const Variable logits = projection(rms_norm(embedding(ids, in[0]), in[1]), in[0]);
+        return std::vector<Variable>{cross_entropy(logits, target), cross_entropy(logits, without_4, 4)};
+      },
+      {random_tensor({5, 4}, 1), random_tensor({4}, 2)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
+TEST(Gradcheck, IndicesHaveNoGradient) {
+  Tape tape;
+  const Tensor ids = Tensor::from({2}, std::vector<std::int32_t>{0, 1});
+  EXPECT_THROW((void)tape.leaf(ids), Error);
+  // Changed between forward and backward they would name other rows.
+  Tensor changed = ids.clone();
+  const Variable y = embedding(changed, tape.leaf(random_tensor({2, 3}, 1)));
+  changed.mutable_data<std::int32_t>()[0] = 1;
+  EXPECT_THROW(tape.backward({{y, random_tensor({2, 3}, 2)}}), Error);
 }
 
 TEST(SliceError, SeesASmallChannelBesideALargeOne) {

@@ -523,6 +523,17 @@ TEST(RelativeError, IsNaNForWhatCannotBeCompared) {
   EXPECT_EQ(error({0, -0.0}, {0, 0}), 0);
 }
 
+TEST(RelativeError, KnowsTheScaleOfItsRule) {
+  // A small column beside a large one: lost by the scale of the tensor, seen by its own, and by each element's.
+  Values want(16), got(16);
+  for (std::size_t i = 0; i < 16; ++i) got[i] = want[i] = i % 2 == 0 ? 1 : 1e-6;
+  got[3] = 1.5e-6;
+  const auto error = [&](ErrorRule rule) { return relative_error(got, want, {8, 2}, DType::f64, rule); };
+  EXPECT_NEAR(error(ErrorRule::slice), 0.25, 1e-9);
+  EXPECT_NEAR(error(ErrorRule::tensor), 0.5e-6 / (1e-6 + std::sqrt(0.5)), 1e-9);
+  EXPECT_NEAR(error(ErrorRule::element), 0.5, 1e-9);
+}
+
 TEST(RelativeError, HoldsFarFromOne) {
   // Squares of these overflow or vanish; the error must not.
   for (const double scale : {1e-200, 1e-30, 1.0, 1e30, 1e200}) {

@@ -205,18 +205,20 @@ TYPED_TEST(MatrixProductTest, ThreadsDoNotChangeBits) {
   const int threads = omp_get_max_threads();
   for (InstructionSet set : instruction_sets()) {
     for (const Form& form : forms()) {
-      Problem<T> one(form, 301, 77, 530, 1);
-      one.fill_random(5);
-      for (int count : {2, 3, 5}) {
-        Problem<T> single = one, several = one;
-        omp_set_num_threads(1);
-        single.run(set);
-        omp_set_num_threads(count);
-        several.run(set);
-        for (std::int64_t row = 0; row < one.m; ++row) {
-          for (std::int64_t column = 0; column < one.n; ++column) {
-            ASSERT_TRUE(same_bits(double(single.c.at(row, column)), double(several.c.at(row, column))))
-                << one.describe(set) << ", " << count << " threads, [" << row << ", " << column << "]";
+      for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{301, 77}, {3, 401}}) {
+        Problem<T> one(form, rows, columns, 530, 1);
+        one.fill_random(5);
+        for (int count : {2, 3, 5}) {
+          Problem<T> single = one, several = one;
+          omp_set_num_threads(1);
+          single.run(set);
+          omp_set_num_threads(count);
+          several.run(set);
+          for (std::int64_t row = 0; row < one.m; ++row) {
+            for (std::int64_t column = 0; column < one.n; ++column) {
+              ASSERT_TRUE(same_bits(double(single.c.at(row, column)), double(several.c.at(row, column))))
+                  << one.describe(set) << ", " << count << " threads, [" << row << ", " << column << "]";
+            }
           }
         }
       }

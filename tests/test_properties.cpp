@@ -37,6 +37,7 @@ TEST_P(Repetitions, GiveTheSameBytes) {
 /// On sizes at which the CPU's loops share their work among threads: those of the benchmarks, but the largest,
 /// which share it no further and take minutes.
 constexpr std::int64_t kMostElements = 4000000;
+constexpr double kMostOperations = 5e8;
 
 class Threads : public CaseTest {};
 
@@ -44,7 +45,7 @@ bool fits(const Case& c) {
   std::int64_t most = 0;
   for (const Input& input : c.inputs) most = std::max(most, input.shape.elements());
   for (const Output& output : c.outputs) most = std::max(most, output.shape.elements());
-  return most <= kMostElements;
+  return most <= kMostElements && c.forward_operations + c.backward_operations <= kMostOperations;
 }
 
 std::vector<const Case*> large_cases() {

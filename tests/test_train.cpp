@@ -18,8 +18,8 @@
 #include "scantape/counters.h"
 #include "scantape/version.h"
 #include "train/files.h"
-#include "train/safetensors.h"
 #include "train/trainer.h"
+#include "weights/safetensors.h"
 
 namespace scantape::train {
 namespace {
@@ -129,7 +129,7 @@ TEST(Train, LeavesAWholeRunThatLearns) {
   EXPECT_LT(metrics[2].at("val_loss").get<double>(), metrics[2].at("val_baseline_loss").get<double>());
   EXPECT_EQ(summary.epochs, 3);
   EXPECT_EQ(summary.skipped_steps, 0);
-  EXPECT_EQ(summary.parameters, autograd::Lti::parameter_count(lti_config(config)));
+  EXPECT_EQ(summary.parameters, parameter_count(model_config(config)));
   EXPECT_EQ(Json::parse(read_file(config.output_dir + "/summary.json")).at("steps"), summary.steps);
 
   const std::string log = read_file(config.output_dir + "/train.log");

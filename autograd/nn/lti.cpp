@@ -2,25 +2,10 @@
 
 #include <cmath>
 
+#include "initial.h"
+
 namespace scantape::autograd {
 namespace {
-
-constexpr double kOutputScale =
-    0.01;  // a fresh model predicts next to nothing: its loss is the zero predictor's
-
-std::vector<double> normal(Random& random, const Shape& shape, double deviation) {
-  std::vector<double> values(static_cast<std::size_t>(shape.elements()));
-  for (double& value : values) value = deviation * random.normal();
-  return values;
-}
-
-std::vector<double> constant(std::int64_t count, double value) {
-  return std::vector<double>(static_cast<std::size_t>(count), value);
-}
-
-double deviation_of(std::int64_t fan_in) {
-  return 1 / std::sqrt(static_cast<double>(fan_in));
-}
 
 /// -1/2 I + (G - G^T) / sqrt(N), G normal: every eigenvalue has the real part -1/2, and none turns faster for more states.
 std::vector<double> damped_rotations(Random& random, std::int64_t N) {
@@ -80,11 +65,7 @@ Lti::Lti(const LtiConfig& config, DType dtype, Device device, std::uint64_t seed
     std::vector<double> A = dense ? damped_rotations(random, N) : constant(N, 0);
     if (!dense)
       for (double& a : A) a = random.uniform(-1, -0.5);
-    std::vector<double> delta = constant(dense ? 1 : N, 0);
-    for (double& d : delta) {
-      const double dt = std::exp(random.uniform(std::log(1e-3), std::log(0.1)));
-      d = dt + std::log(-std::expm1(-dt));  // softplus(d) = dt
-    }
+    std::vector<double> delta = steps_of_time(random, dense ? 1 : N);
     layer.A = parameters_.add(prefix + "A", dense ? Shape{N, N} : Shape{N}, false, std::move(A));
     layer.delta = parameters_.add(prefix + "delta", dense ? Shape{} : Shape{N}, false, std::move(delta));
     layer.B = weight(prefix + "B", {N, E});
@@ -99,7 +80,7 @@ Lti::Lti(const LtiConfig& config, DType dtype, Device device, std::uint64_t seed
   parameters_.allocate(dtype, device);
 }
 
-Variable Lti::forward(Tape* tape, const Variable& input, WriteMode mode) const {
+Variable Lti::run(Tape* tape, const Variable& input, WriteMode mode) const {
   if (!input.present() || input.shape().rank() != 3 || input.shape().back() != config_.features)
     throw Error(Code::invalid_argument,
                 "lti: x has shape " + (input.present() ? name(input.shape()) : "absent") + ", wants [B, L, " +

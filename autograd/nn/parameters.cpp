@@ -45,15 +45,21 @@ double Random::normal() noexcept {
 }
 
 int Parameters::add(std::string name, const Shape& shape, bool decay, std::vector<double> values) {
-  if (values_.present())
-    throw Error(Code::invalid_argument, "parameters: " + name + " is added after allocation");
   if (static_cast<std::int64_t>(values.size()) != shape.elements())
     throw Error(Code::invalid_argument, "parameters: " + name + " has " + std::to_string(values.size()) +
                                             " values for shape " + scantape::name(shape));
+  const int added = add(std::move(name), shape, decay);
+  initial_.back() = std::move(values);
+  return added;
+}
+
+int Parameters::add(std::string name, const Shape& shape, bool decay) {
+  if (values_.present())
+    throw Error(Code::invalid_argument, "parameters: " + name + " is added after allocation");
   for (const Entry& entry : entries_)
     if (entry.name == name) throw Error(Code::invalid_argument, "parameters: " + name + " is added twice");
   entries_.push_back({std::move(name), shape, decay, 0});
-  initial_.push_back(std::move(values));
+  initial_.emplace_back();
   return static_cast<int>(entries_.size()) - 1;
 }
 
@@ -71,11 +77,13 @@ void Parameters::allocate(DType dtype, Device device) {
     }
     if (decay) decayed_elements_ = total;
   }
-  std::vector<double> flat(static_cast<std::size_t>(total), 0.0);
-  for (std::size_t i = 0; i < entries_.size(); ++i)
-    std::copy(initial_[i].begin(), initial_[i].end(), flat.begin() + entries_[i].offset);
+  values_ = Tensor::zeros({total}, dtype, device);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (initial_[i].empty()) continue;
+    value(static_cast<int>(i)).copy_from(Tensor::from(entries_[i].shape, initial_[i]).to(dtype));
+    initial_[i] = {};  // so that no more than one is there twice
+  }
   initial_.clear();
-  values_ = Tensor::from({total}, flat).to(dtype).to(device);
   gradients_ = Tensor::zeros({total}, dtype, device);
 }
 

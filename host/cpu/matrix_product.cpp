@@ -191,15 +191,47 @@ class Product {
     column_blocks_ = blocks_of(column_panels_, column_block_);
   }
 
-  Status run() noexcept {
+  Status run() noexcept { return row_panels_ == 1 ? run_few_rows() : run_many_rows(); }
+
+ private:
+  using Memory = std::unique_ptr<T, decltype(&std::free)>;
+
+  static Memory allocate(std::int64_t elements) noexcept {
+    const auto bytes = static_cast<std::size_t>(elements) * sizeof(T);
+    return Memory(static_cast<T*>(std::aligned_alloc(kAlignment, bytes)), &std::free);
+  }
+  static Status no_memory() noexcept {
+    return Status::fail(Code::out_of_memory, "matrix_product: no memory to pack its operands");
+  }
+
+  // One row of tiles, as when a model takes single steps: each panel of B is used once, so it is packed into the nearest
+  // memory and not all of B beside itself.
+  Status run_few_rows() noexcept {
+    const std::int64_t a_size = aligned(tiles_.rows * p_.k), b_size = aligned(tiles_.width() * p_.k);
+    const Memory memory = allocate(a_size + b_size * threads_);
+    if (memory == nullptr) return no_memory();
+    T* const a_packed = memory.get();
+    pack(a_, 0, p_.m, tiles_.rows, p_.k, a_packed);
+#pragma omp parallel num_threads(threads_)
+    {
+      T* const b_packed = a_packed + a_size + omp_get_thread_num() * b_size;
+      alignas(kAlignment) T tile[kMaxTile];
+#pragma omp for schedule(static)
+      for (std::int64_t panel = 0; panel < column_panels_; ++panel) {
+        const std::int64_t column = panel * tiles_.width(), width = vectors(panel) * tiles_.lanes;
+        pack(b_, column, p_.n, width, p_.k, b_packed);
+        tiles_.multiply[vectors(panel) - 1](p_.k, a_packed, b_packed, tile);
+        store(0, column, width, tile);
+      }
+    }
+    return {};
+  }
+
+  Status run_many_rows() noexcept {
     const std::int64_t a_size = aligned(row_block_ * tiles_.rows * p_.k);
     const std::int64_t b_size = aligned(column_panels_ * tiles_.width() * p_.k);
-    const auto bytes = static_cast<std::size_t>(a_size * threads_ + b_size) * sizeof(T);
-    const std::unique_ptr<T, decltype(&std::free)> memory(
-        static_cast<T*>(std::aligned_alloc(kAlignment, bytes)), &std::free);
-    if (memory == nullptr) {
-      return Status::fail(Code::out_of_memory, "matrix_product: no memory to pack its operands");
-    }
+    const Memory memory = allocate(a_size * threads_ + b_size);
+    if (memory == nullptr) return no_memory();
     T* const b_packed = memory.get();
     T* const a_packed = b_packed + b_size;
 #pragma omp parallel num_threads(threads_)
@@ -219,7 +251,6 @@ class Product {
     return {};
   }
 
- private:
   static constexpr std::int64_t kBlockBytes = 192 << 10;
   static constexpr std::size_t kAlignment = 64;
 

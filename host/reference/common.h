@@ -34,9 +34,10 @@ Status run(const char* op, const Body& body) noexcept {
   return {};
 }
 
-inline Rows rows_of(const ConstView& view) noexcept {
+/// A row is the last `axes` dimensions.
+inline Rows rows_of(const ConstView& view, int axes = 1) noexcept {
   Rows rows;
-  as_rows(view, &rows);
+  as_rows(view, axes, &rows);
   return rows;
 }
 
@@ -50,13 +51,14 @@ template <class T>
 class RowsOf {
  public:
   RowsOf() noexcept = default;
-  explicit RowsOf(const ConstView& view) noexcept
+  explicit RowsOf(const ConstView& view, int axes = 1) noexcept
       : data_(view.present ? const_cast<T*>(view.as<T>()) : nullptr),
-        stride_(view.present ? rows_of(view).stride : 0) {}
+        stride_(view.present ? rows_of(view, axes).stride : 0) {}
   explicit operator bool() const noexcept { return data_ != nullptr; }
   T* operator[](std::int64_t row) const noexcept {
     return data_ == nullptr ? nullptr : data_ + row * stride_;
   }
+  std::int64_t stride() const noexcept { return stride_; }
 
  private:
   T* data_ = nullptr;
@@ -67,8 +69,8 @@ class RowsOf {
 template <class T>
 class Target {
  public:
-  explicit Target(const Gradient& gradient) noexcept
-      : rows_(gradient.wanted() ? RowsOf<T>(gradient.view) : RowsOf<T>()),
+  explicit Target(const Gradient& gradient, int axes = 1) noexcept
+      : rows_(gradient.wanted() ? RowsOf<T>(gradient.view, axes) : RowsOf<T>()),
         accumulate_(gradient.mode == WriteMode::accumulate) {}
   explicit operator bool() const noexcept { return static_cast<bool>(rows_); }
   bool accumulates() const noexcept { return accumulate_; }

@@ -104,31 +104,37 @@ inline const ConstView& normalised_rows(const NormBackward& args) noexcept {
   return args.residual.present ? static_cast<const ConstView&>(args.r) : args.x;
 }
 
-// The cotangent of r by way of y:  rstd (w d_y - mean(w d_y) - xh mean(w d_y xh)), xh the normalised r and the
-// first mean for layer alone. rstd is that of r * scale, so the derivative by r has the scale in it once
+// The cotangent of r by way of y:  rstd (g - mean(g) - xh mean(g xh)), g(i) that of xh (weight d_y), xh the normalised
+// r(i) and the first mean for layer alone. rstd is that of r * scale, so the derivative by r has the scale in it once
 // more.
-template <class T, Norm kNorm>
+template <class T, Norm kNorm, class Row, class Cotangent>
 struct RowDerivative {
   NormStatistics<T, kNorm> statistics;
-  const T *weight, *r, *d_y;
+  Row r;
+  Cotangent g;
   T c1 = 0, c2 = 0;
 
-  RowDerivative(const T* saved, const T* row_weight, const T* row, const T* row_d_y,
-                std::int64_t count) noexcept
-      : statistics(NormStatistics<T, kNorm>::saved(saved)), weight(row_weight), r(row), d_y(row_d_y) {
+  RowDerivative(const T* saved, const Row& row, const Cotangent& cotangent, std::int64_t count) noexcept
+      : statistics(NormStatistics<T, kNorm>::saved(saved)), r(row), g(cotangent) {
     const auto n = static_cast<double>(count);
     if (kNorm == Norm::layer)
-      c1 = static_cast<T>(sum(count, [&](std::int64_t i) { return double(weight[i] * d_y[i]); }) / n);
+      c1 = static_cast<T>(sum(count, [&](std::int64_t i) { return double(g(i)); }) / n);
     c2 = static_cast<T>(
-        sum(count, [&](std::int64_t i) { return double(weight[i] * d_y[i] * statistics.normalised(r[i])); }) /
-        n);
+        sum(count, [&](std::int64_t i) { return double(g(i) * statistics.normalised(r(i))); }) / n);
   }
   T operator()(std::int64_t i) const noexcept {
     const T rstd = std::abs(statistics.rstd);
     const T scale = statistics.scale();  // apart from rstd: their product alone may be too small for a float
-    return rstd * (weight[i] * d_y[i] - c1 - statistics.normalised(r[i]) * c2) * scale;
+    return rstd * (g(i) - c1 - statistics.normalised(r(i)) * c2) * scale;
   }
 };
+
+template <class T, Norm kNorm, class Row, class Cotangent>
+RowDerivative<T, kNorm, Row, Cotangent> row_derivative(const T* saved, const Row& row,
+                                                       const Cotangent& cotangent,
+                                                       std::int64_t count) noexcept {
+  return {saved, row, cotangent, count};
+}
 
 template <class T, Norm kNorm>
 void norm_backward_rows(const NormBackward& args) noexcept {
@@ -155,7 +161,10 @@ void norm_backward_rows(const NormBackward& args) noexcept {
       }
     };
     if (d_y) {
-      write(RowDerivative<T, kNorm>(saved[row], weight, r[row], d_y[row], rows.length));
+      const T *rr = r[row], *gr = d_y[row];
+      write(row_derivative<T, kNorm>(
+          saved[row], [rr](std::int64_t i) { return rr[i]; },
+          [weight, gr](std::int64_t i) { return weight[i] * gr[i]; }, rows.length));
     } else {
       write([](std::int64_t) { return T(0); });
     }

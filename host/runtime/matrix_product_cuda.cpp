@@ -94,6 +94,8 @@ cudaDataType_t data_type(DType dtype) {
       return CUDA_R_16BF;
     case DType::f16:
       return CUDA_R_16F;
+    case DType::i32:
+      break;
   }
   throw Failure{"naming the type of a matrix", "there is no such dtype"};
 }

@@ -21,6 +21,7 @@ Status dispatch_dtype(DType dtype, const char* missing, Body&& body) {
       return body(double{});
     case DType::bf16:
     case DType::f16:
+    case DType::i32:
       break;
   }
   return Status::fail(Code::unsupported, missing);

@@ -24,7 +24,7 @@
 namespace scantape::cuda {
 
 template <class T, class F>
-static __global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads, 1)
     elementwise_fwd_kernel(Extent extent, Source<T> x, Target<T> y) {
   for_each_pack<T>(extent, [&](std::int64_t row, std::int64_t column, std::int64_t remaining) {
     Pack<T> value = x.load(row, column, remaining);

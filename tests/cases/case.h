@@ -33,14 +33,25 @@ struct Budget {
   }
 };
 
-/// slice: relative to |want| + RMS of the element's slice (autograd::slice_error); element: to |want| alone.
-enum class ErrorRule { slice, element };
+/// slice: relative to |want| + RMS of the element's slice (autograd::slice_error); tensor: the same, all of it as one slice;
+/// element: to |want| alone.
+enum class ErrorRule { slice, tensor, element };
 
-/// The type of a tensor: that of the run, that but f32 for 16 bits, or f64 whatever the run is.
-enum class ElementType { data, wide, f64 };
+/// The type of a tensor: that of the run, that but f32 for 16 bits, or f64 or i32 whatever the run is.
+enum class ElementType { data, wide, f64, i32 };
 
 inline DType type_of(ElementType type, DType dtype) noexcept {
-  return type == ElementType::f64 ? DType::f64 : type == ElementType::wide ? at_least_f32(dtype) : dtype;
+  switch (type) {
+    case ElementType::data:
+      return dtype;
+    case ElementType::wide:
+      return at_least_f32(dtype);
+    case ElementType::f64:
+      return DType::f64;
+    case ElementType::i32:
+      return DType::i32;
+  }
+  return dtype;
 }
 
 struct Input {
@@ -52,6 +63,7 @@ struct Input {
   bool zero_gradient = false;  ///< it is zero everywhere, by what the op is; else an all-zero one fails
   bool items = false;          ///< axis 0 counts items that must not depend on one another
   bool strided = false;        ///< rows may be strided
+  int row_axes = 1;            ///< of which dimensions, from the last on, a row is made
   bool saved = true;           ///< backward reads it (only the traffic of a benchmark depends on this)
   ElementType type = ElementType::data;
   ElementType gradient_type = ElementType::data;  ///< of d_<name>, beside a `type` of data
@@ -76,6 +88,7 @@ struct Output {
   bool zero = false;      ///< it may be zero everywhere; else an all-zero one fails
   bool items = false;
   bool strided = false;
+  int row_axes = 1;
   ElementType type = ElementType::data;
   Fill initial{};  ///< where the op updates it in place; else it starts as NaN
   ErrorRule rule = ErrorRule::slice;

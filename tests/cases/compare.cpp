@@ -70,7 +70,8 @@ double relative_error(const Values& got, const Values& want, const Shape& shape,
   int exponent = 0;
   std::frexp(largest, &exponent);
   return autograd::slice_error(scaled(without_underflow(got, want, dtype), -exponent),
-                               scaled(want, -exponent), slices(shape));
+                               scaled(want, -exponent),
+                               rule == ErrorRule::tensor ? Shape{shape.elements()} : slices(shape));
 }
 
 double rounding_error(const Values& got, const Values& want, const Shape& shape, DType dtype) {

@@ -1,6 +1,7 @@
 #include "image.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -43,6 +44,8 @@ void with_type(DType dtype, const F& f) {
       return f(BFloat16{});
     case DType::f16:
       return f(Float16{});
+    case DType::i32:
+      return f(std::int32_t{});
   }
 }
 
@@ -58,13 +61,17 @@ double rounded(double value, DType dtype) noexcept {
       return static_cast<double>(BFloat16(value));
     case DType::f16:
       return static_cast<double>(Float16(value));
+    case DType::i32:
+      return std::trunc(value);
   }
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-Image::Image(const Shape& shape, DType dtype, Device device, Layout layout) : device_(device) {
+Image::Image(const Shape& shape, DType dtype, Device device, Layout layout, int row_axes) : device_(device) {
   const std::int64_t elements = shape.elements();
-  row_length_ = shape.rank() == 0 ? 1 : shape.back();
+  row_length_ = 1;
+  for (int axis = std::max(shape.rank() - row_axes, 0); axis < shape.rank(); ++axis)
+    row_length_ *= shape[axis];
   rows_ = row_length_ == 0 ? 0 : elements / row_length_;
   row_stride_ = row_length_ + (layout == Layout::strided ? kRowGap : 0);
   first_ = kGuardBytes / size_of(dtype) + (layout == Layout::misaligned ? 1 : 0);
@@ -74,7 +81,7 @@ Image::Image(const Shape& shape, DType dtype, Device device, Layout layout) : de
   require(allocate(device, bytes, &memory_));
   view_ = View(static_cast<std::byte*>(memory_) + first_ * size_of(dtype), dtype, device, shape);
   // Every leading dimension steps over whole rows.
-  for (int axis = 0; axis + 1 < shape.rank(); ++axis)
+  for (int axis = 0; axis + row_axes < shape.rank(); ++axis)
     view_.strides[static_cast<std::size_t>(axis)] =
         row_length_ == 0 ? 0 : view_.strides[static_cast<std::size_t>(axis)] / row_length_ * row_stride_;
   upload();

@@ -14,7 +14,8 @@ namespace scantape::cases {
 /// value. Not copyable.
 class Image {
  public:
-  Image(const Shape& shape, DType dtype, Device device, Layout layout);
+  /// Rows are made of the last `row_axes` dimensions.
+  Image(const Shape& shape, DType dtype, Device device, Layout layout, int row_axes = 1);
   ~Image();
   Image(Image&& other) noexcept;
   Image& operator=(Image&&) = delete;

@@ -120,21 +120,23 @@ Instance::Instance(const Case& c, const Data& data, Place place)
     const Input& input = c.inputs[i];
     const DType type = type_of(input, place.dtype);
     const Layout layout = layout_of(input, c.layout);
-    inputs_.emplace_back(input.shape, type, place.device, layout);
+    inputs_.emplace_back(input.shape, type, place.device, layout, input.row_axes);
     inputs_.back().write(data.inputs[i]);
     call_.inputs.emplace_back(input.name, input.present ? ConstView(inputs_.back().view()) : ConstView());
     gradients_.emplace_back(input.gradient ? input.shape : kNothing,
-                            cases::type_of(input.type_of_gradient(), place.dtype), place.device, layout);
+                            cases::type_of(input.type_of_gradient(), place.dtype), place.device, layout,
+                            input.row_axes);
     call_.gradients.emplace_back(input.name, Gradient());
   }
   for (std::size_t i = 0; i < c.outputs.size(); ++i) {
     const Output& output = c.outputs[i];
     const DType type = type_of(output, place.dtype);
     const Layout layout = layout_of(output, c.layout);
-    outputs_.emplace_back(output.present ? output.shape : kNothing, type, place.device, layout);
+    outputs_.emplace_back(output.present ? output.shape : kNothing, type, place.device, layout,
+                          output.row_axes);
     call_.outputs.emplace_back(output.name, output.present ? outputs_.back().view() : View());
     const bool given = output.present && output.cotangent && c.backward;
-    cotangents_.emplace_back(given ? output.shape : kNothing, type, place.device, layout);
+    cotangents_.emplace_back(given ? output.shape : kNothing, type, place.device, layout, output.row_axes);
     if (given) cotangents_.back().write(data.cotangents[i]);
     call_.cotangents.emplace_back(output.name, given ? ConstView(cotangents_.back().view()) : ConstView());
   }

@@ -27,10 +27,17 @@ Reference::Reference(const Case& c, const Data& data) : case_(c), data_(data) {
   };
   outputs_.reserve(c.outputs.size());
   gradients_.reserve(c.inputs.size());
+  indices_.resize(c.inputs.size());
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
     const Input& input = c.inputs[i];
     data_.inputs[i].reserve(data_.inputs[i].size() + 1);
-    call_.inputs.emplace_back(input.name, input.present ? at(data_.inputs[i], input.shape) : View());
+    if (input.type == ElementType::i32) {
+      indices_[i].reserve(data_.inputs[i].size() + 1);
+      for (const double value : data_.inputs[i]) indices_[i].push_back(static_cast<std::int32_t>(value));
+    }
+    const View view = input.type == ElementType::i32 ? View(indices_[i].data(), DType::i32, kCpu, input.shape)
+                                                     : at(data_.inputs[i], input.shape);
+    call_.inputs.emplace_back(input.name, input.present ? view : View());
     gradients_.push_back(room(input.gradient ? input.shape : Shape{0}));
     call_.gradients.emplace_back(
         input.name,

@@ -11,7 +11,7 @@ class Reference {
   /// That of a run in `dtype`.
   Reference(const Case& c, const Data& data, DType dtype);
 
-  /// An input to be changed before the next forward. An absent one counts as given from here on.
+  /// An input of numbers to be changed before the next forward. An absent one counts as given from here on.
   Values& input(std::size_t index);
 
   void forward();
@@ -27,6 +27,7 @@ class Reference {
   const Case& case_;
   Data data_;
   std::vector<Values> outputs_, gradients_;
+  std::vector<std::vector<std::int32_t>> indices_;  ///< inputs that are i32; empty for the others
   Call call_;
 };
 

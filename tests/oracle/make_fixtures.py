@@ -159,6 +159,14 @@ def softplus():
     return elementwise(lambda x: {"y": F.softplus(x)})
 
 
+def neg_exp():
+    return [fixture("random", {}, {"x": normal(4, 9, scale=4)}, {}, lambda x: {"y": -torch.exp(x)})]
+
+
+def copy():
+    return [fixture("random", {}, {"x": normal(4, 9)}, {}, lambda x: {"y": x.clone()})]
+
+
 def silu():
     # sigma(x) written so that nothing overflows.
     def sigma(x):
@@ -442,6 +450,197 @@ def discretized_scan():
     return cases
 
 
+def causal_conv1d():
+    def plain(x, weight, bias=None, initial_state=None, start=None, activation="silu"):
+        batch, length, channels = x.shape
+        taps = weight.shape[1]
+        items, states = [], []
+        for item in range(batch):
+            # Pairs of an input and the number of the sequence it belongs to; the state is of the first.
+            before = initial_state[item] if initial_state is not None else torch.zeros(taps - 1, channels)
+            seen = [(0, row) for row in before]
+            sequence, rows = 0, []
+            for t in range(length):
+                if start is not None and start[item, t] != 0:
+                    sequence += 1
+                seen.append((sequence, x[item, t]))
+                p = bias if bias is not None else torch.zeros(channels)
+                for k in range(taps):
+                    whose, row = seen[len(seen) - taps + k]
+                    if whose == sequence:
+                        p = p + weight[:, k] * row
+                rows.append(p * torch.sigmoid(p) if activation == "silu" else p)
+            items.append(torch.stack(rows))
+            if taps > 1:
+                states.append(torch.stack([row if whose == sequence else torch.zeros(channels)
+                                           for whose, row in seen[len(seen) - taps + 1:]]))
+        y = torch.stack(items)
+        if start is None and initial_state is None:
+            # PyTorch's own convolution, padded on the left.
+            own = F.conv1d(x.transpose(1, 2), weight[:, None], bias, padding=taps - 1, groups=channels)[..., :length]
+            own = F.silu(own) if activation == "silu" else own
+            torch.testing.assert_close(own.transpose(1, 2), y, rtol=1e-12, atol=1e-12)
+        return {"y": y, "final_state": torch.stack(states)} if taps > 1 else {"y": y}
+
+    def model(activation):
+        return lambda **tensors: plain(**tensors, activation=activation)
+
+    flags = torch.tensor([[0.0, 0, 1, 0, 0, 0, 0, 0, -2], [1, 0, 0, 0, 0, 3, 1, 0, 0]])
+    cases = []
+    for taps in [1, 2, 3, 4, 5, 16]:
+        for activation in ["silu", "none"]:
+            for packed in [False, True]:
+                for given in [False, True]:
+                    values = {"x": normal(2, 9, 3), "weight": normal(3, taps, scale=0.7)}
+                    if given:
+                        values["bias"] = normal(3)
+                        if taps > 1:
+                            values["initial_state"] = normal(2, taps - 1, 3)
+                    title = f"K={taps} {activation} packed={packed} given={given}"
+                    cases.append(fixture(title, {"activation": activation}, values, {"start": flags} if packed else {},
+                                         model(activation)))
+    for skip in [("y",), ("final_state",)]:
+        values = {"x": normal(2, 2, 3), "weight": normal(3, 4), "bias": normal(3), "initial_state": normal(2, 3, 3)}
+        cases.append(fixture(f"short without {skip}", {"activation": "silu"}, values, {}, model("silu"), skip))
+    return cases
+
+
+def causal_conv1d_step():
+    def plain(x, weight, state=None, bias=None, activation="silu"):
+        before = state if state is not None else torch.zeros(x.shape[0], weight.shape[1] - 1, x.shape[1])
+        window = torch.cat([before, x[:, None]], 1)
+        p = (window * weight.T).sum(1) + (bias if bias is not None else 0)
+        y = F.silu(p) if activation == "silu" else p
+        return {"y": y, "new_state": window[:, 1:]} if weight.shape[1] > 1 else {"y": y}
+
+    cases = []
+    for taps in [1, 2, 4, 16]:
+        for activation in ["silu", "none"]:
+            for given in [False, True]:
+                values = {"x": normal(3, 5), "weight": normal(5, taps, scale=0.7)}
+                if given:
+                    values["bias"] = normal(5)
+                    if taps > 1:
+                        values["state"] = normal(3, taps - 1, 5)
+                cases.append(fixture(f"K={taps} {activation} given={given}", {"activation": activation}, values, {},
+                                     lambda a=activation, **tensors: plain(**tensors, activation=a)))
+    return cases
+
+
+def gated_rms_norm():
+    def plain(x, weight, z=None, groups=1, norm_before_gate="no", eps=1e-5):
+        def norm(u):
+            parts = []
+            for part in u.split(u.shape[-1] // groups, -1):
+                parts.append(part / torch.sqrt((part**2).mean(-1, keepdim=True) + eps))
+            return torch.cat(parts, -1)
+
+        gate = 1 if z is None else z / (1 + torch.exp(-z))
+        return {"y": norm(x) * weight * gate if norm_before_gate == "yes" else norm(x * gate) * weight}
+
+    cases = []
+    for shape, groups, eps in [((5, 8), 1, 1e-5), ((2, 3, 12), 4, 1e-5), ((4, 33), 3, 1e-3), ((3, 6), 6, 0.5), ((7,), 1, 1e-5),
+                               ((2, 70), 2, 1e-5)]:
+        for order in ["no", "yes"]:
+            for gated in [True, False]:
+                values = {"x": normal(*shape), "weight": normal(shape[-1], mean=1, scale=0.5)}
+                if gated:
+                    values["z"] = normal(*shape, scale=2)
+                options = {"groups": groups, "norm_before_gate": order, "eps": eps}
+                cases.append(fixture(f"{shape} groups={groups} norm_before_gate={order} gated={gated}", options, values, {},
+                                     lambda o=options, **tensors: plain(**tensors, **o)))
+    return cases
+
+
+def ssd_plain(x, dt, A, B, C, D=None, z=None, dt_bias=None, initial_state=None, start=None, softplus=False, limits=None):
+    """The recurrence as a loop over steps, rows of the batch and heads; states are [P, N] matrices."""
+    batch, length, heads, width = x.shape
+    groups, states = B.shape[2:]
+    rows, last = [], []
+    for b in range(batch):
+        of_heads, finals = [], []
+        for h in range(heads):
+            g = h // (heads // groups)
+            state = initial_state[b, h] if initial_state is not None else torch.zeros(width, states)
+            ys = []
+            for t in range(length):
+                step = dt[b, t, h] + (dt_bias[h] if dt_bias is not None else 0)
+                if softplus:
+                    step = F.softplus(step)
+                if limits is not None:
+                    step = torch.clamp(step, *limits)
+                moved = step * torch.outer(x[b, t, h], B[b, t, g])
+                fresh = start is not None and float(start[b, t]) != 0
+                state = moved if fresh else torch.exp(step * A[h]) * state + moved
+                y = state @ C[b, t, g]
+                if D is not None:
+                    y = y + D[h] * x[b, t, h]
+                ys.append(y if z is None else y * F.silu(z[b, t, h]))
+            of_heads.append(torch.stack(ys))
+            finals.append(state)
+        rows.append(torch.stack(of_heads, 1))
+        last.append(torch.stack(finals))
+    return torch.stack(rows), torch.stack(last)
+
+
+def ssd_values(rows, heads, groups, width, states, skip, gated, bias, softplus):
+    values = {"x": normal(*rows, heads, width), "dt": uniform(-3, 0.5, *rows, heads) if softplus else uniform(0.02, 0.6, *rows, heads),
+              "A": -uniform(0.3, 2, heads), "B": normal(*rows, groups, states), "C": normal(*rows, groups, states)}
+    if skip != "none":
+        values["D"] = normal(heads) if skip == "head" else normal(heads, width)
+    if gated:
+        values["z"] = normal(*rows, heads, width)
+    if bias:
+        values["dt_bias"] = normal(heads, scale=0.1)
+    return values
+
+
+# batch, length, heads, groups, width, states, D, z, dt_bias, softplus, limits, initial state, starts
+SSD_CASES = [
+    (2, 7, 4, 2, 3, 5, "head", True, True, True, None, True, False),
+    (1, 12, 2, 1, 4, 3, "channel", True, True, True, [0.1, 0.4], True, True),
+    (2, 9, 3, 3, 2, 4, "none", False, False, False, [0.1, 0.4], False, True),
+    (1, 70, 1, 1, 2, 2, "head", False, False, False, None, True, False),
+    (3, 1, 2, 1, 2, 3, "channel", True, False, True, None, True, False),
+    (1, 33, 8, 4, 1, 2, "channel", False, True, True, [0.0, 0.7], False, True),
+]
+
+
+def ssd():
+    cases = []
+    for batch, length, heads, groups, width, states, skip, gated, bias, softplus, limits, initial, packed in SSD_CASES:
+        values = ssd_values((batch, length), heads, groups, width, states, skip, gated, bias, softplus)
+        if initial:
+            values["initial_state"] = normal(batch, heads, width, states)
+        constants = {"start": torch.floor(uniform(0, 1.35, batch, length))} if packed else {}
+
+        def plain(**tensors):
+            out, final_state = ssd_plain(**tensors, softplus=softplus, limits=limits)
+            return {"out": out, "final_state": final_state}
+
+        low, high = limits or [0, -1]
+        cases.append(fixture(f"B{batch} L{length} H{heads} G{groups} D {skip}", {"softplus": softplus, "low": low, "high": high},
+                             values, constants, plain))
+    return cases
+
+
+def ssd_step():
+    cases = []
+    for batch, _, heads, groups, width, states, skip, gated, bias, softplus, limits, _, _ in SSD_CASES:
+        values = ssd_values((batch,), heads, groups, width, states, skip, gated, bias, softplus)
+        values["state"] = normal(batch, heads, width, states)
+
+        def plain(state, A, D=None, dt_bias=None, **rows):
+            out, next_state = ssd_plain(**{key: value[:, None] for key, value in rows.items()}, A=A, D=D, dt_bias=dt_bias,
+                                        initial_state=state, softplus=softplus, limits=limits)
+            return {"out": out[:, 0], "next_state": next_state}
+
+        low, high = limits or [0, -1]
+        cases.append(fixture(f"B{batch} H{heads} G{groups} D {skip}", {"softplus": softplus, "low": low, "high": high}, values, {},
+                             plain))
+    return cases
+
+
 def state_output():
     cases = []
     for activation in ["silu", "none"]:
@@ -490,6 +689,52 @@ def quantile():
     return loss("q", lambda d, q: torch.maximum((1 - q) * d, -q * d), None, [0.5, 0.1, 0.95])
 
 
+def embedding():
+    def plain(weight, ids):
+        rows = [weight[int(i)] for i in ids.reshape(-1)]
+        y = torch.stack(rows).reshape(*ids.shape, weight.shape[1])
+        torch.testing.assert_close(y, F.embedding(ids.long(), weight))
+        return {"y": y}
+
+    cases = []
+    for name, table, width, ids in [
+        ("each once", 4, 3, torch.tensor([2.0, 0, 3, 1])),
+        ("some often, some never", 6, 2, torch.tensor([[5.0, 1, 1, 5], [1, 1, 3, 5]])),
+        ("one row", 1, 5, torch.zeros(2, 3)),
+        ("a scalar", 3, 4, torch.tensor(2.0)),
+        ("many places", 5, 2, torch.floor(uniform(0, 5, 3, 60))),
+    ]:
+        cases.append(fixture(name, {}, {"weight": normal(table, width)}, {"ids": ids}, plain))
+    return cases
+
+
+def cross_entropy():
+    def plain(logits, target, ignore_index):
+        x, t = logits.reshape(-1, logits.shape[-1]), target.reshape(-1).long()
+        losses = [torch.log(torch.exp(row - row.max()).sum()) + row.max() - row[int(i)]
+                  for row, i in zip(x, t) if i != ignore_index]
+        if not losses:
+            return {"loss": (logits * 0).sum()}
+        loss = sum(losses) / len(losses)
+        torch.testing.assert_close(loss, F.cross_entropy(x, t, ignore_index=ignore_index))
+        return {"loss": loss}
+
+    cases = []
+    for name, logits, target, ignored in [
+        ("all", normal(4, 5), torch.tensor([4.0, 0, 2, 2]), -100),
+        ("some ignored", normal(2, 3, 4, scale=3.0), torch.tensor([[1.0, -100, 3], [-100, 0, 0]]), -100),
+        ("an index that is one of the logits ignored", normal(4, 3), torch.tensor([2.0, 0, 1, 0]), 0),
+        ("none counted", normal(2, 3), torch.tensor([-1.0, -1]), -1),
+        ("far above", normal(3, 4, mean=5000.0), torch.tensor([0.0, 1, 3]), -100),
+        ("one logit", normal(3, 1), torch.zeros(3), -100),
+        ("one row", normal(6), torch.tensor(3.0), -100),
+        ("wide", normal(2, 1500), torch.tensor([1499.0, 7]), -100),
+    ]:
+        cases.append(fixture(name, {"ignore_index": ignored}, {"logits": logits}, {"target": target},
+                             lambda i=ignored, **tensors: plain(**tensors, ignore_index=i)))
+    return cases
+
+
 def adamw():
     """torch.optim.AdamW, two groups (with and without decay), 20 steps, gradients clipped to a total norm."""
     runs = []
@@ -522,7 +767,8 @@ def main():
     shared_stream = [projection, layer_norm, softplus, silu, discretize, scan, state_output, mse, adamw]
     # Whatever is added here leaves the others' numbers alone.
     own_stream = [rms_norm, projection_layer_norm, huber, quantile, discretize_per_head, discretize_dense, spectral_radius, scan_forms,
-                  discretized_scan]
+                  discretized_scan, neg_exp, copy, causal_conv1d, causal_conv1d_step, gated_rms_norm,
+                  ssd, ssd_step, embedding, cross_entropy]
     for function in shared_stream + own_stream:
         if function in own_stream:
             GENERATOR.manual_seed(zlib.crc32(function.__name__.encode()))

@@ -21,5 +21,6 @@ void register_inspect(CLI::App& app);
 void register_synth(CLI::App& app);
 void register_train(CLI::App& app);
 void register_evaluate(CLI::App& app);
+void register_generate(CLI::App& app);
 
 }  // namespace scantape::cli

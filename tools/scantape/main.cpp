@@ -49,6 +49,7 @@ int run(int argc, char** argv) {
   cli::register_synth(app);
   cli::register_train(app);
   cli::register_evaluate(app);
+  cli::register_generate(app);
   try {
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0) throw Error(Code::io, "the output cannot be written");

@@ -17,6 +17,7 @@ ordered_json describe(const OpArgument& argument) {
                        {"optional", argument.optional},
                        {"gradient", argument.gradient},
                        {"dtype", argument.f64    ? "f64"
+                                 : argument.i32  ? "i32"
                                  : argument.wide ? "at least f32"
                                                  : "data"}};
   if (argument.gradient)

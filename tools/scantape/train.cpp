@@ -2,6 +2,7 @@
 
 #include "commands.h"
 #include "shared_options.h"
+#include "train/model.h"
 #include "train/trainer.h"
 
 namespace scantape::cli {
@@ -67,15 +68,20 @@ void add_all_options(CLI::App& command, const std::shared_ptr<Options>& options)
   command.option_defaults()->always_capture_default();
   command.add_option("--data-dir", config.data_dir, "Directory of DBN bar files, or one file")->required();
   command.add_option("--output-dir", config.output_dir, "Where the run is written; made if it is not there");
-  command.add_option("--model", config.model, "Model family")->check(CLI::IsMember({"lti"}));
+  command.add_option("--model", config.model, "Model family")->check(CLI::IsMember(train::model_families()));
   command.add_option("--hidden-dim", config.hidden_dim, "D, the model's base width");
-  command.add_option("--expand", config.expand, "Layers are expand * hidden-dim wide");
+  command.add_option("--expand", config.expand, "Layers are expand * hidden-dim wide inside");
   command.add_option("--state-dim", config.state_dim, "N, states a layer");
   command.add_option("--state-matrix", config.state_matrix,
-                     "A of a layer: diagonal or dense (cuda: N at most 64)");
+                     "lti: A of a layer, diagonal or dense (cuda: N at most 64)");
   command.add_option("--num-layers", config.num_layers, "Layers");
-  command.add_option("--discretization", config.discretization, "zoh, exp_euler, bilinear or euler");
-  command.add_option("--activation", config.activation, "silu or none");
+  command.add_option("--discretization", config.discretization, "lti: zoh, exp_euler, bilinear or euler");
+  command.add_option("--activation", config.activation, "lti: silu or none");
+  command.add_option("--head-dim", config.head_dim, "mamba2: channels that decay together");
+  command.add_option("--groups", config.groups, "mamba2: sets of B and C");
+  command.add_option("--conv-width", config.conv_width, "mamba2: taps of the convolution, at most 16");
+  command.add_option("--chunk-length", config.chunk_length,
+                     "mamba2: steps that ssd takes at a time; 0: step by step");
   command.add_option("--dtype", config.dtype, "f32 or f64");
   command.add_option("--symbol", config.symbol, "Contract; none: the most volume in the training part");
   command.add_option("--publisher", config.publisher,

@@ -6,7 +6,7 @@
 
 #include "scantape/version.h"
 #include "train/files.h"
-#include "train/safetensors.h"
+#include "weights/safetensors.h"
 
 namespace scantape::train {
 namespace {
@@ -61,7 +61,7 @@ CheckpointState read_state(const fs::path& path) {
       throw Error(Code::corrupt_data, fmt::format("format_version is {}, this build reads {}",
                                                   json.at("format_version").dump(), kFormatVersion));
     CheckpointState state;
-    state.model = lti_config_from_json(json.at("model"));
+    state.model = model_config_from_json(json.at("model"));
     require_size(state.model);
     state.dtype = dtype_from_name(json.at("model").at("dtype"));
     state.data = fitted_from_json(json.at("data"));
@@ -141,12 +141,12 @@ LoadedModel load_model(const fs::path& path, Device device) {
   const fs::path model = directory / kModelFile;
   const std::uintmax_t bytes = fs::file_size(model, error);
   if (error) throw Error(Code::io, model.string() + ": " + error.message());
-  const auto wanted = static_cast<std::uintmax_t>(autograd::Lti::parameter_count(loaded.state.model) *
-                                                  size_of(loaded.state.dtype));
+  const auto wanted =
+      static_cast<std::uintmax_t>(parameter_count(loaded.state.model) * size_of(loaded.state.dtype));
   if (wanted > bytes)
     throw Error(Code::corrupt_data, fmt::format("{} has {} bytes, its model wants {} for parameters alone",
                                                 model.string(), bytes, wanted));
-  loaded.model = std::make_unique<autograd::Lti>(loaded.state.model, loaded.state.dtype, device, 0);
+  loaded.model = make_model(loaded.state.model, loaded.state.dtype, device, 0);
   load_parameters(model, loaded.model->parameters());
   return loaded;
 }

@@ -3,9 +3,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "scantape/autograd/lti.h"
 #include "scantape/autograd/optimizer.h"
-#include "train/config.h"
+#include "train/model.h"
 
 namespace scantape::train {
 
@@ -13,7 +12,7 @@ inline constexpr int kFormatVersion = 1;
 
 /// What a checkpoint's state.json says beside the tensors.
 struct CheckpointState {
-  autograd::LtiConfig model;
+  ModelConfig model;
   DType dtype = DType::f32;
   market::Fitted data;
   std::string data_fingerprint;
@@ -31,7 +30,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& directory, co
 
 struct LoadedModel {
   CheckpointState state;
-  std::unique_ptr<autograd::Lti> model;
+  std::unique_ptr<autograd::Model> model;
 };
 
 /// Reads a checkpoint's model onto a device. `path` is a checkpoint or a run's directory (then its `best`). Throws

@@ -5,24 +5,16 @@
 #include <algorithm>
 #include <cmath>
 
+#include "train/flags.h"
+#include "train/model.h"
+
 namespace scantape::train {
 namespace {
 
 constexpr double kNanosecondsPerMinute = 60e9;
-constexpr std::int64_t kLargestSize = 1 << 20;     // of a dimension
 constexpr std::int64_t kLargestCount = 1LL << 31;  // of bars, windows, epochs
 constexpr std::int64_t kLargestSteps = 1LL << 62;
-constexpr double kMostParameters = 1e11;
 constexpr double kLongestGap = 1e8;  // minutes, 190 years: no gap ends a stretch
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Error(Code::invalid_argument, message);
-}
-
-void within(const char* flag, std::int64_t value, std::int64_t least, std::int64_t most) {
-  if (value < least) refuse(fmt::format("{} is {}, wants at least {}", flag, value, least));
-  if (value > most) refuse(fmt::format("{} is {}, wants at most {}", flag, value, most));
-}
 
 void finite(const char* flag, double value, bool zero_allowed) {
   if (std::isfinite(value) && (zero_allowed ? value >= 0 : value > 0)) return;
@@ -30,68 +22,13 @@ void finite(const char* flag, double value, bool zero_allowed) {
                      zero_allowed ? "of at least" : "above"));
 }
 
-/// The member of `all` that `name` gives the text to.
-template <class Enum, std::size_t N>
-Enum named(const char* flag, const std::string& text, const Enum (&all)[N]) {
-  std::string choices;
-  for (const Enum value : all) {
-    if (text == scantape::name(value)) return value;
-    choices += (choices.empty() ? "" : ", ") + std::string(scantape::name(value));
-  }
-  refuse(fmt::format("{} is {}, wants one of {}", flag, text, choices));
-}
-
-DiscretizeMethod method_from_name(const std::string& text) {
-  return named("--discretization", text,
-               {DiscretizeMethod::zoh, DiscretizeMethod::exp_euler, DiscretizeMethod::bilinear,
-                DiscretizeMethod::euler});
-}
-
-autograd::StateMatrix state_matrix_from_name(const std::string& text) {
-  using autograd::StateMatrix;
-  for (const StateMatrix matrix : {StateMatrix::diagonal, StateMatrix::dense})
-    if (text == name(matrix)) return matrix;
-  refuse(fmt::format("--state-matrix is {}, wants one of diagonal, dense", text));
-}
-
-Activation activation_from_name(const std::string& text) {
-  return named("--activation", text, {Activation::silu, Activation::none});
-}
-
 }  // namespace
-
-void require_size(const autograd::LtiConfig& config) {
-  const std::pair<const char*, std::int64_t> sizes[] = {{"features", config.features},
-                                                        {"hidden_dim", config.hidden_dim},
-                                                        {"expand", config.expand},
-                                                        {"state_dim", config.state_dim},
-                                                        {"num_layers", config.num_layers}};
-  for (const auto& [name, size] : sizes) within(name, size, 1, kLargestSize);
-  // By floating point: the exact count may not fit.
-  const double E = static_cast<double>(config.expand) * static_cast<double>(config.hidden_dim);
-  const double parameters =
-      E * static_cast<double>(config.features) +
-      static_cast<double>(config.num_layers) * (E * (2 * static_cast<double>(config.state_dim) + 3) +
-                                                (config.state_matrix == autograd::StateMatrix::dense
-                                                     ? std::pow(static_cast<double>(config.state_dim), 2)
-                                                     : 0));
-  if (!(parameters <= kMostParameters))
-    refuse(
-        fmt::format("a model of {:.1e} parameters is too large: lower --hidden-dim, --expand, --state-dim or "
-                    "--num-layers",
-                    parameters));
-}
 
 std::string text(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 void validate(const TrainConfig& config) {
-  if (config.model != "lti") refuse("--model is " + config.model + ", wants lti");
-  within("--hidden-dim", config.hidden_dim, 1, kLargestSize);
-  within("--expand", config.expand, 1, kLargestSize);
-  within("--state-dim", config.state_dim, 1, kLargestSize);
-  within("--num-layers", config.num_layers, 1, kLargestSize);
   within("--sequence-length", config.sequence_length, 1, kLargestCount);
   within("--stride", config.stride, 0, kLargestCount);
   within("--burn-in", config.burn_in, -1, kLargestCount);
@@ -104,7 +41,7 @@ void validate(const TrainConfig& config) {
   finite("--weight-decay", config.weight_decay, true);
   finite("--max-norm", config.max_norm, true);
   finite("--max-gap", config.max_gap, true);
-  require_size(lti_config(config));
+  require_size(model_config(config));
   (void)dtype_of(config);
   (void)dataset_options(config);
 }
@@ -120,6 +57,10 @@ Json to_json(const TrainConfig& config) {
           {"state_matrix", config.state_matrix},
           {"discretization", config.discretization},
           {"activation", config.activation},
+          {"head_dim", config.head_dim},
+          {"groups", config.groups},
+          {"conv_width", config.conv_width},
+          {"chunk_length", config.chunk_length},
           {"dtype", config.dtype},
           {"symbol", config.symbol},
           {"target", config.target},
@@ -142,19 +83,6 @@ Json to_json(const TrainConfig& config) {
           {"weight_decay", config.weight_decay},
           {"max_norm", config.max_norm},
           {"seed", config.seed}};
-}
-
-autograd::LtiConfig lti_config(const TrainConfig& config) {
-  autograd::LtiConfig lti;
-  lti.features = market::kFeatureCount;
-  lti.hidden_dim = config.hidden_dim;
-  lti.expand = config.expand;
-  lti.state_dim = config.state_dim;
-  lti.num_layers = config.num_layers;
-  lti.state_matrix = state_matrix_from_name(config.state_matrix);
-  lti.method = method_from_name(config.discretization);
-  lti.activation = activation_from_name(config.activation);
-  return lti;
 }
 
 DType dtype_of(const TrainConfig& config) {
@@ -228,38 +156,6 @@ std::vector<std::string> sentences(const market::LoadReport& report) {
     all.push_back(fmt::format("{} bars whose instrument no symbol names, first {}", report.unmapped.count,
                               report.unmapped.first));
   return all;
-}
-
-Json to_json(const autograd::LtiConfig& config, DType dtype) {
-  return {{"family", "lti"},
-          {"features", config.features},
-          {"hidden_dim", config.hidden_dim},
-          {"expand", config.expand},
-          {"state_dim", config.state_dim},
-          {"num_layers", config.num_layers},
-          {"state_matrix", name(config.state_matrix)},
-          {"discretization", name(config.method)},
-          {"activation", name(config.activation)},
-          {"eps", config.eps},
-          {"dtype", name(dtype)}};
-}
-
-autograd::LtiConfig lti_config_from_json(const Json& json) {
-  if (json.at("family") != "lti")
-    throw Error(Code::corrupt_data,
-                "the checkpoint holds a model of the family " + json.at("family").dump() + ", wants lti");
-  autograd::LtiConfig config;
-  config.features = json.at("features");
-  config.hidden_dim = json.at("hidden_dim");
-  config.expand = json.at("expand");
-  config.state_dim = json.at("state_dim");
-  config.num_layers = json.at("num_layers");
-  config.state_matrix =
-      state_matrix_from_name(json.value("state_matrix", "diagonal"));  // older ones have none
-  config.method = method_from_name(json.at("discretization"));
-  config.activation = activation_from_name(json.at("activation"));
-  config.eps = json.at("eps");
-  return config;
 }
 
 Json to_json(const market::Fitted& fitted) {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "market/dataset.h"
-#include "scantape/autograd/lti.h"
+#include "scantape/view.h"
 
 namespace scantape::train {
 
@@ -26,7 +26,9 @@ struct TrainConfig {
 
   std::string model = "lti";
   std::int64_t hidden_dim = 256, expand = 2, state_dim = 16, num_layers = 6;
-  std::string state_matrix = "diagonal", discretization = "zoh", activation = "silu", dtype = "f32";
+  std::string state_matrix = "diagonal", discretization = "zoh", activation = "silu";  // of lti
+  std::int64_t head_dim = 64, groups = 1, conv_width = 4, chunk_length = 64;           // of mamba2
+  std::string dtype = "f32";
 
   std::string symbol, target = "seq_return", split = "80/20";
   std::int64_t publisher = 0;  // 0: the only one
@@ -45,9 +47,6 @@ void validate(const TrainConfig& config);
 
 Json to_json(const TrainConfig& config);
 
-/// Throws Error(invalid_argument) where a size is below 1 or the model would be larger than any machine's memory.
-void require_size(const autograd::LtiConfig& config);
-
 /// A document as text; bytes that are no UTF-8 (in a path, say) are replaced. No indent: one line.
 std::string text(const Json& json, int indent = -1);
 
@@ -56,13 +55,9 @@ Json to_json(const market::LoadReport& report);
 std::vector<std::string> sentences(const market::LoadReport& report);
 
 /// The parts of the program that a config speaks of.
-autograd::LtiConfig lti_config(const TrainConfig& config);
 DType dtype_of(const TrainConfig& config);
 market::DatasetOptions dataset_options(const TrainConfig& config);
 
-/// A model's sizes and options, as a checkpoint stores them.
-Json to_json(const autograd::LtiConfig& config, DType dtype);
-autograd::LtiConfig lti_config_from_json(const Json& json);
 DType dtype_from_name(const std::string& name);
 
 /// What the data taught besides the weights: features, scaler, target scale, cuts.

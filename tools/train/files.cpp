@@ -55,10 +55,14 @@ class Descriptor {
 }  // namespace
 
 void write_file(const fs::path& path, std::string_view bytes) {
+  write_file(path, [bytes](const Take& take) { take(bytes); });
+}
+
+void write_file(const fs::path& path, const std::function<void(const Take& take)>& give) {
   const fs::path partial = path.string() + ".partial";
   try {
     Descriptor file(partial, O_WRONLY | O_CREAT | O_TRUNC, "creating");
-    file.write(bytes);
+    give([&file](std::string_view bytes) { file.write(bytes); });
     file.sync_and_close();
   } catch (...) {
     ::unlink(partial.c_str());

@@ -34,8 +34,8 @@ Batch make_batch(const market::Dataset& data, std::span<const market::Window> wi
           std::count(mask.begin(), mask.end(), 1.0F)};
 }
 
-Score score(const autograd::Lti& model, const market::Dataset& data, std::span<const market::Window> windows,
-            std::int64_t batch_size) {
+Score score(const autograd::Model& model, const market::Dataset& data,
+            std::span<const market::Window> windows, std::int64_t batch_size) {
   Score result;
   result.windows = static_cast<std::int64_t>(windows.size());
   double squared = 0, baseline = 0;

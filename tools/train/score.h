@@ -3,7 +3,7 @@
 #include <span>
 
 #include "market/dataset.h"
-#include "scantape/autograd/lti.h"
+#include "scantape/autograd/model.h"
 
 namespace scantape::train {
 
@@ -27,7 +27,7 @@ struct Score {
 
 /// The one measure of a model on data, for validation and for evaluate. Summed in f64 in the order of the windows, so
 /// it does not depend on the batch size.
-Score score(const autograd::Lti& model, const market::Dataset& data, std::span<const market::Window> windows,
-            std::int64_t batch_size);
+Score score(const autograd::Model& model, const market::Dataset& data,
+            std::span<const market::Window> windows, std::int64_t batch_size);
 
 }  // namespace scantape::train

@@ -15,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using autograd::AdamWOptimizer;
-using autograd::Lti;
 using autograd::Tape;
 using autograd::Variable;
 
@@ -75,8 +74,9 @@ class Trainer {
       : config_(config),
         data_(data),
         log_(log),
-        model_(lti_config(config), dtype_of(config), device, config.seed),
-        optimizer_(model_.parameters(), optimizer_options(config)),
+        sizes_(model_config(config)),
+        model_(make_model(sizes_, dtype_of(config), device, config.seed)),
+        optimizer_(model_->parameters(), optimizer_options(config)),
         validation_(data.validation_windows()) {
     const std::int64_t steps_per_epoch = batches(data.plan().windows_per_epoch);
     schedule_.peak = config.learning_rate;
@@ -91,11 +91,11 @@ class Trainer {
     const Counters before = counters();
     const double start = seconds_now();
     Summary summary;
-    summary.parameters = model_.parameters().count();
+    summary.parameters = model_->parameters().count();
     for (std::int64_t epoch = 1; epoch <= config_.epochs && !finished(); ++epoch) {
       const Json metrics = train_epoch(epoch, start);
       const fs::path checkpoint =
-          save_checkpoint(directory.checkpoints(), state(epoch, metrics), model_.parameters(), optimizer_);
+          save_checkpoint(directory.checkpoints(), state(epoch, metrics), model_->parameters(), optimizer_);
       directory.add_metrics(metrics);
       directory.link("last", checkpoint);
       const double loss = metrics.at("val_loss");
@@ -142,7 +142,8 @@ class Trainer {
     std::int64_t seen = 0;
     for (std::size_t begin = 0; begin < windows.size() && !finished(); begin += size()) {
       const auto part = std::span(windows).subspan(begin, std::min(windows.size() - begin, size()));
-      const Batch batch = make_batch(data_, part, model_.parameters().dtype(), model_.parameters().device());
+      const Batch batch =
+          make_batch(data_, part, model_->parameters().dtype(), model_->parameters().device());
       // A batch without a single label teaches nothing; its zero gradient would still move the moments.
       if (batch.counted == 0) continue;
       losses.push_back(train_step(batch));
@@ -155,7 +156,7 @@ class Trainer {
     const double train_loss = weighted_mean(losses, counts);
     const double seconds = seconds_now() - start;
 
-    const Score validation = score(model_, data_, validation_, config_.batch_size);
+    const Score validation = score(*model_, data_, validation_, config_.batch_size);
     if (!std::isfinite(validation.loss))
       throw Error(Code::corrupt_data,
                   fmt::format("training diverged: the validation loss of epoch {} is {}; lower "
@@ -187,7 +188,7 @@ class Trainer {
     optimizer_.set_learning_rate(schedule_.rate(step_));
     Tape tape;
     const Variable loss =
-        autograd::mse(model_.forward(&tape, batch.x), Variable(batch.target), Variable(batch.mask));
+        autograd::mse(model_->forward(&tape, batch.x), Variable(batch.target), Variable(batch.mask));
     tape.backward(loss);
     optimizer_.step(loss.value());
     if (step_ % kStepsBetweenLooks == 0) look_for_divergence();
@@ -197,7 +198,7 @@ class Trainer {
   void look_for_divergence() const {
     const auto report = optimizer_.report();
     if (report.skipped_in_a_row < kSkippedBeforeGivingUp) return;
-    const std::string parameter = model_.parameters().first_not_finite();
+    const std::string parameter = model_->parameters().first_not_finite();
     throw Error(
         Code::corrupt_data,
         fmt::format("training diverged: the last {} steps were skipped, because {}; lower --learning-rate",
@@ -226,10 +227,10 @@ class Trainer {
   }
 
   CheckpointState state(std::int64_t epoch, const Json& metrics) const {
-    return {model_.config(), model_.parameters().dtype(),
-            data_.fitted(),  data_.plan().fingerprint,
-            epoch,           step_,
-            config_.seed,    metrics};
+    return {sizes_,         model_->parameters().dtype(),
+            data_.fitted(), data_.plan().fingerprint,
+            epoch,          step_,
+            config_.seed,   metrics};
   }
 
   std::size_t size() const { return static_cast<std::size_t>(config_.batch_size); }
@@ -237,7 +238,8 @@ class Trainer {
   const TrainConfig& config_;
   const market::Dataset& data_;
   Log& log_;
-  Lti model_;
+  ModelConfig sizes_;
+  std::unique_ptr<autograd::Model> model_;
   AdamWOptimizer optimizer_;
   std::vector<market::Window> validation_;
   autograd::CosineSchedule schedule_;
@@ -259,7 +261,7 @@ void log_start(const TrainConfig& config, const market::Dataset& data, Device de
                   plan.sequence_length, plan.stride, plan.counts.windows, plan.counts.train,
                   plan.counts.validation, plan.counts.test, plan.counts.purged, plan.windows_per_epoch));
   for (const std::uint64_t cut : plan.cuts) log.line("split at " + time_text(cut) + " UTC");
-  log.line(fmt::format("model {}: {} parameters, {}", config.model, Lti::parameter_count(lti_config(config)),
+  log.line(fmt::format("model {}: {} parameters, {}", config.model, parameter_count(model_config(config)),
                        config.dtype));
 }
 
@@ -274,16 +276,13 @@ Json counts_json(const market::WindowCounts& counts) {
 }  // namespace
 
 MemoryEstimate memory_estimate(const TrainConfig& config, const market::Dataset& data) {
-  const autograd::LtiConfig lti = lti_config(config);
-  const std::int64_t size = size_of(dtype_of(config));
-  const std::int64_t E = lti.width(), N = lti.state_dim, F = lti.features, n = lti.num_layers;
+  const ModelConfig model = model_config(config);
+  const std::int64_t size = size_of(dtype_of(config)), F = market::kFeatureCount;
   MemoryEstimate estimate;
   // Features, target, mask, log return, stamp, close, contract.
   estimate.data = data.rows() * (4 * F + 4 + 4 + 8 + 8 + 8 + 4);
-  estimate.parameters = 4 * Lti::parameter_count(lti) * size;
-  // Kept for backward, a position: input, x, and for each layer u, z, x, v, h, statistics; then three of backward's own.
-  estimate.activations =
-      config.batch_size * config.sequence_length * (F + E + n * (3 * E + 2 * N + 3) + 5 * E) * size;
+  estimate.parameters = 4 * parameter_count(model) * size;
+  estimate.activations = config.batch_size * config.sequence_length * numbers_per_position(model) * size;
   return estimate;
 }
 
@@ -319,8 +318,8 @@ Json plan_json(const TrainConfig& config, const market::Dataset& data) {
                    {"validation_positions", plan.validation_positions},
                    {"target_scale", plan.target_scale},
                    {"features", market::feature_schema().names},
-                   {"model", to_json(lti_config(config), dtype_of(config))},
-                   {"parameters", Lti::parameter_count(lti_config(config))},
+                   {"model", to_json(model_config(config), dtype_of(config))},
+                   {"parameters", parameter_count(model_config(config))},
                    {"memory_bytes",
                     {{"data", memory.data},
                      {"parameters", memory.parameters},

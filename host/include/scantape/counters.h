@@ -5,7 +5,8 @@
 namespace scantape {
 
 /// What this thread has had done since it started: kernels launched (matrix products of the vendor's library count as
-/// one each) and ops that ran on the CPU. Differences of two readings prove where work ran.
+/// one each), ops that ran on the CPU, and, on either device, directions of ssd that ran in its sequential and in its
+/// chunked form. Differences of two readings prove where work ran, and how.
 /// Example
 ///   #include "scantape/silu.h"
 ///   const std::int64_t before = counters().cpu_ops;
@@ -17,6 +18,8 @@ namespace scantape {
 struct Counters {
   std::int64_t kernel_launches = 0;
   std::int64_t cpu_ops = 0;
+  std::int64_t ssd_sequential = 0;
+  std::int64_t ssd_chunked = 0;
 };
 
 /// The counts so far of the thread that asks.

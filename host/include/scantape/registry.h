@@ -20,6 +20,7 @@ struct OpArgument {
   bool gradient = false;              ///< an input with d_<name>, an output with a cotangent d_<name>
   bool gradient_when_absent = false;  ///< d_<name> may be asked for though the argument is left out
   bool f64 = false;                   ///< always f64; else of the type of the op's tensors
+  bool i32 = false;                   ///< always i32: indices
   bool wide = false;                  ///< f32 beside tensors of 16 bits
   bool wide_gradient = false;         ///< its gradient is f32 beside tensors of 16 bits
   bool in_place = false;              ///< an output that is read before it is written

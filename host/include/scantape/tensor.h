@@ -25,9 +25,12 @@ class Tensor {
   static Tensor empty(const Shape& shape, DType dtype, Device device = kCpu);
   static Tensor zeros(const Shape& shape, DType dtype, Device device = kCpu);
   static Tensor full(const Shape& shape, double value, DType dtype, Device device = kCpu);
-  /// Copies `values` (row-major, as many as the shape holds): float, double, BFloat16 or Float16, as below.
+  /// Copies `values` (row-major, as many as the shape holds): float, double, BFloat16, Float16 or std::int32_t, as below.
   template <class T>
   static Tensor from(const Shape& shape, const std::vector<T>& values, Device device = kCpu);
+  /// Memory that is there already, contiguous, and that `owner` keeps as long as there are tensors over it: a mapped file,
+  /// say. Nothing is copied; who writes to the tensor writes there.
+  static Tensor over(const View& memory, std::shared_ptr<void> owner);
 
   bool present() const noexcept { return storage_ != nullptr; }
   const Shape& shape() const noexcept { return view_.shape; }
@@ -51,14 +54,16 @@ class Tensor {
   template <class T>
   std::vector<T> values() const;
 
-  Tensor clone() const;                  // contiguous copy on the same device
-  Tensor to(Device device) const;        // contiguous copy; the tensor itself where it is there already
-  Tensor to(DType dtype) const;          // the one explicit conversion, between any two types, rounding once
+  Tensor clone() const;            // contiguous copy on the same device
+  Tensor to(Device device) const;  // contiguous copy; the tensor itself where it is there already
+  Tensor to(DType dtype) const;    // the one explicit conversion, between any two types, rounding once; what
+                                   // is not a whole number of 32 bits is no i32, and an error
   void copy_from(const Tensor& source);  // equal shape and dtype, any device
   void fill_zero();
 
   /// Views of the same storage.
-  Tensor reshape(const Shape& shape) const;  // contiguous tensors only
+  Tensor reshape(
+      const Shape& shape) const;  // contiguous tensors, or of strided rows the last axis taken apart
   Tensor slice(int axis, std::int64_t begin, std::int64_t end) const;
 
   /// Counts the changes of the storage: what is saved for backward must not have changed since.

@@ -11,12 +11,13 @@
 namespace scantape {
 
 /// Element types. Nothing is ever converted from one to another silently. bf16 and f16 store: an op that takes them
-/// computes in f32 and rounds once where it writes.
-enum class DType : std::uint8_t { f32, f64, bf16, f16 };
+/// computes in f32 and rounds once where it writes. i32 is for indices, such as token ids: only arguments that ask for it
+/// by name take it, and no gradient is of it.
+enum class DType : std::uint8_t { f32, f64, bf16, f16, i32 };
 
 const char* name(DType dtype) noexcept;  // "f32"
 constexpr std::int64_t size_of(DType dtype) noexcept {
-  return dtype == DType::f64 ? 8 : dtype == DType::f32 ? 4 : 2;
+  return dtype == DType::f64 ? 8 : dtype == DType::f32 || dtype == DType::i32 ? 4 : 2;
 }
 /// True for the types of 16 bits.
 constexpr bool is_16_bit(DType dtype) noexcept {
@@ -49,10 +50,14 @@ template <>
 struct DTypeOf<Float16> {
   static constexpr DType value = DType::f16;
 };
+template <>
+struct DTypeOf<std::int32_t> {
+  static constexpr DType value = DType::i32;
+};
 
 }  // namespace detail
 
-/// The element type of float, double, BFloat16 and Float16.
+/// The element type of float, double, BFloat16, Float16 and std::int32_t.
 template <class T>
 inline constexpr DType dtype_of = detail::DTypeOf<T>::value;
 
@@ -159,6 +164,9 @@ struct Rows {
 ///   const bool fits = as_rows(ConstView(numbers, DType::f32, kCpu, {2, 3}), &rows);  // fits is 1
 ///   const double stride = static_cast<double>(rows.stride);                          // stride is 3
 bool as_rows(const ConstView& view, Rows* rows) noexcept;
+/// The same where a row is the last `axes` dimensions, which lie without gaps: [B, L, H, P] with axes = 2 is B L rows of
+/// H P elements, evenly spaced, as they are where the tensor is some columns of a wider [B, L, ...].
+bool as_rows(const ConstView& view, int axes, Rows* rows) noexcept;
 bool is_contiguous(const ConstView& view) noexcept;
 
 /// What a backward does with one gradient: leave its bytes alone, write it, or add to what is there.

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "scantape/autograd/model.h"
 #include "scantape/autograd/ops.h"
-#include "scantape/autograd/parameters.h"
 
 namespace scantape::autograd {
 
@@ -46,16 +46,11 @@ struct LtiConfig {
 ///   const Tensor x = Tensor::zeros({2, 5, 3}, DType::f32);
 ///   const Tensor y = model.forward(nullptr, x).value();  // inference: recorded on no tape
 ///   const double length = static_cast<double>(y.shape()[1]);  // length is 5
-class Lti {
+class Lti : public Model {
  public:
   Lti(const LtiConfig& config, DType dtype, Device device, std::uint64_t seed);
 
   const LtiConfig& config() const noexcept { return config_; }
-  Parameters& parameters() noexcept { return parameters_; }
-  const Parameters& parameters() const noexcept { return parameters_; }
-
-  /// The one forward path: recorded on `tape` for training, on none for inference; the bits are the same.
-  Variable forward(Tape* tape, const Variable& x, WriteMode mode = WriteMode::overwrite) const;
 
   /// E (F + 1) + n (2 E + 2 N + 2 N E + E) + 2 E + (E + 1); dense: N^2 + 1 in place of 2 N.
   static std::int64_t parameter_count(const LtiConfig& config) noexcept;
@@ -65,8 +60,9 @@ class Lti {
     int norm_weight, norm_bias, A, delta, B, C, D;
   };
 
+  Variable run(Tape* tape, const Variable& x, WriteMode mode) const override;
+
   LtiConfig config_;
-  Parameters parameters_;
   int input_weight_, input_bias_, norm_weight_, norm_bias_, output_weight_, output_bias_;
   std::vector<Layer> layers_;
 };

@@ -44,8 +44,10 @@ class Parameters {
     std::int64_t offset = 0;
   };
 
-  /// Declares a parameter with its values on the host, row-major; returns its index. Names are unique.
+  /// Declares a parameter with its values on the host, row-major; returns its index. Names are unique. Without values it
+  /// is zeros, which costs the host nothing: for weights that are read from a file.
   int add(std::string name, const Shape& shape, bool decay, std::vector<double> values);
+  int add(std::string name, const Shape& shape, bool decay);
   /// Lays them out and copies them to the device; then no more are added.
   void allocate(DType dtype, Device device);
 
