@@ -194,6 +194,10 @@ void convert_ssd_gradients(InF32& f32, Args& args) {
   for (Gradient* gradient : {&args.d_x, &args.d_dt, &args.d_B, &args.d_C, &args.d_z}) f32.write(*gradient);
 }
 
+void read_inputs(InF32& f32, SelectiveScanForward& args) {
+  for (ConstView* view : {&args.u, &args.dt, &args.B, &args.C, &args.z, &args.start}) f32.read(*view);
+}
+
 void read_inputs(InF32& f32, CausalConv1dForward& args) {
   f32.read(args.x);
   f32.read(args.weight);
@@ -222,6 +226,17 @@ void convert(InF32& f32, SsdStepForward& args) {
 
 void convert(InF32& f32, SsdStepBackward& args) {
   convert_ssd_gradients(f32, args);
+}
+
+void convert(InF32& f32, SelectiveScanForward& args) {
+  read_inputs(f32, args);
+  f32.write(args.out);
+}
+
+void convert(InF32& f32, SelectiveScanBackward& args) {
+  read_inputs(f32, args);
+  f32.read(args.d_out);
+  for (Gradient* gradient : {&args.d_u, &args.d_dt, &args.d_B, &args.d_C, &args.d_z}) f32.write(*gradient);
 }
 
 void convert(InF32& f32, CausalConv1dForward& args) {

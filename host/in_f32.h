@@ -13,6 +13,7 @@
 #include "scantape/projection.h"
 #include "scantape/rms_norm.h"
 #include "scantape/scan.h"
+#include "scantape/selective_scan.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
 #include "scantape/ssd.h"
@@ -65,6 +66,8 @@ void convert(InF32& f32, SsdForward& args);
 void convert(InF32& f32, SsdBackward& args);
 void convert(InF32& f32, SsdStepForward& args);
 void convert(InF32& f32, SsdStepBackward& args);
+void convert(InF32& f32, SelectiveScanForward& args);
+void convert(InF32& f32, SelectiveScanBackward& args);
 void convert(InF32& f32, CausalConv1dForward& args);
 void convert(InF32& f32, CausalConv1dBackward& args);
 void convert(InF32& f32, GatedRmsNormForward& args);

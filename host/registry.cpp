@@ -5,6 +5,7 @@
 
 #include "scantape/causal_conv1d.h"
 #include "scantape/discretize.h"
+#include "scantape/selective_scan.h"
 #include "scantape/spectral_radius.h"
 #include "scantape/ssd.h"
 #include "scantape/step_control.h"
@@ -271,6 +272,66 @@ OpInfo ssd_step() {
   return op;
 }
 
+// What selective_scan and its step share.
+std::vector<OpArgument> selective_scan_inputs(const std::string& rows) {
+  const auto wide = [](const char* argument, const char* shape, bool optional) {
+    return OpArgument{.name = argument, .shape = shape, .optional = optional, .gradient = true, .wide = true};
+  };
+  const std::string u = "[" + rows + "E]", B = "[" + rows + "G, N]";
+  return {with_gradient("u", u.c_str()),          with_gradient("dt", u.c_str()), wide("A", "[E, N]", false),
+          with_gradient("B", B.c_str()),          with_gradient("C", B.c_str()),  wide("D", "[E]", true),
+          optional_with_gradient("z", u.c_str()), wide("dt_bias", "[E]", true)};
+}
+std::vector<OpOption> selective_scan_options() {
+  return {given("D"),
+          given("z"),
+          given("dt_bias"),
+          {"time_step", {"as given", "softplus"}},
+          {"groups", {"one", "several"}}};
+}
+std::vector<std::string> selective_scan_limits() {
+  return {"E, G, N >= 1", "G divides E",
+          "N <= " + std::to_string(kMostSelectiveScanStatesOnCuda) + " on cuda"};
+}
+
+OpInfo selective_scan() {
+  OpInfo op{
+      .name = "selective_scan",
+      .inputs = selective_scan_inputs("B, L, "),
+      .outputs =
+          {with_gradient("out", "[B, L, E]"),
+           {.name = "final_state", .shape = "[B, E, N]", .optional = true, .gradient = true, .wide = true},
+           {.name = "states", .shape = "[B, K, E, N]", .optional = true, .wide = true}},
+      .options = selective_scan_options(),
+      .numbers = {},
+      .dtypes = all_types(),
+      .limits = selective_scan_limits()};
+  op.inputs.push_back({.name = "initial_state",
+                       .shape = "[B, E, N]",
+                       .optional = true,
+                       .gradient = true,
+                       .gradient_when_absent = true,
+                       .wide = true});
+  op.inputs.push_back({.name = "start", .shape = "[B, L]", .optional = true});
+  for (const char* argument : {"initial_state", "start", "final_state"})
+    op.options.push_back(given(argument));
+  op.limits.insert(op.limits.begin(), "L >= 1");
+  return op;
+}
+
+OpInfo selective_scan_step() {
+  OpInfo op{.name = "selective_scan_step",
+            .inputs = selective_scan_inputs("B, "),
+            .outputs = {with_gradient("out", "[B, E]"),
+                        {.name = "next_state", .shape = "[B, E, N]", .gradient = true, .wide = true}},
+            .options = selective_scan_options(),
+            .numbers = {},
+            .dtypes = all_types(),
+            .limits = selective_scan_limits()};
+  op.inputs.push_back({.name = "state", .shape = "[B, E, N]", .gradient = true, .wide = true});
+  return op;
+}
+
 // The state of a convolution: a gradient at zero where it is left out.
 OpArgument conv_state(const char* argument) {
   return {.name = argument,
@@ -418,6 +479,8 @@ const std::vector<OpInfo>& registry() {
       discretized_scan(),
       ssd(),
       ssd_step(),
+      selective_scan(),
+      selective_scan_step(),
       causal_conv1d(),
       causal_conv1d_step(),
       gated_rms_norm(),

@@ -7,13 +7,16 @@
 
 namespace scantape {
 
-/// What the checks of ssd and ssd_step share.
+/// What the checks of ssd, selective_scan and their steps share.
 
-/// Heads are dealt out to groups evenly. `group_axis` of B counts groups; both sizes are above 0 by now.
-inline void check_groups(Check& check, const ConstView& B, int group_axis, std::int64_t heads) noexcept {
+/// Heads (or channels: `wanted` words it) are dealt out to groups evenly. `group_axis` of B counts groups; both sizes are
+/// above 0 by now.
+inline void check_groups(
+    Check& check, const ConstView& B, int group_axis, std::int64_t heads,
+    const char* wanted =
+        "B has groups that the heads of x cannot be dealt out to evenly, wants H divisible by G") noexcept {
   const std::int64_t groups = B.rank() > group_axis ? B.shape[group_axis] : 0;
-  check.require(groups <= 0 || heads % groups == 0,
-                "B has groups that the heads of x cannot be dealt out to evenly, wants H divisible by G");
+  check.require(groups <= 0 || heads % groups == 0, wanted);
 }
 
 /// NaN fits nowhere.

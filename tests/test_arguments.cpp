@@ -31,6 +31,8 @@
 #include "scantape/quantile.h"
 #include "scantape/rms_norm.h"
 #include "scantape/scan.h"
+#include "scantape/selective_scan.h"
+#include "scantape/selective_scan_step.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
 #include "scantape/spectral_radius.h"
@@ -1025,6 +1027,117 @@ TEST_P(Arguments16, SsdStep) {
     second.widened(second.gradient("d_state", second.args.d_state, {2, 4, 2, 3}));
     second.check_everything();
   }
+}
+
+/// Of selective_scan (rows [2, 5]) and its step (rows [2]): 4 channels, 2 groups of 3 states.
+template <class Args>
+class SelectiveScanArguments {
+ public:
+  SelectiveScanArguments(const char* op, Status (*function)(const Args&, Stream) noexcept, DType dtype,
+                         const Shape& rows, bool backward)
+      : call_(op, function, dtype), rows_(rows) {
+    call_.takes_16_bits();
+    call_.input("u", call_.args.u, shaped({4})).strided = true;
+    call_.input("dt", call_.args.dt, shaped({4})).strided = true;
+    call_.widened(call_.input("A", call_.args.A, {4, 3}));
+    pairs(call_.input("B", call_.args.B, shaped({2, 3})));
+    pairs(call_.input("C", call_.args.C, shaped({2, 3})));
+    optional(call_.widened(call_.input("D", call_.args.D, {4})), backward,
+             "d_D is wanted, but there is no D");
+    Slot& z = call_.input("z", call_.args.z, shaped({4}));
+    z.strided = true;
+    optional(z, backward, "d_z is wanted, but there is no z");
+    optional(call_.widened(call_.input("dt_bias", call_.args.dt_bias, {4})), backward,
+             "d_dt_bias is wanted, but there is no dt_bias");
+  }
+  Call<Args>& call() { return call_; }
+  void add_gradients() {
+    Slot& d_out = call_.input("d_out", call_.args.d_out, shaped({4}));
+    d_out.optional = d_out.strided = true;
+    call_.gradient("d_u", call_.args.d_u, shaped({4})).strided = true;
+    call_.gradient("d_dt", call_.args.d_dt, shaped({4})).strided = true;
+    call_.widened(call_.gradient("d_A", call_.args.d_A, {4, 3}));
+    pairs(call_.gradient("d_B", call_.args.d_B, shaped({2, 3})));
+    pairs(call_.gradient("d_C", call_.args.d_C, shaped({2, 3})));
+    call_.widened(call_.gradient("d_D", call_.args.d_D, {4}));
+    call_.gradient("d_z", call_.args.d_z, shaped({4})).strided = true;
+    call_.widened(call_.gradient("d_dt_bias", call_.args.d_dt_bias, {4}));
+  }
+
+ private:
+  Shape shaped(std::initializer_list<std::int64_t> sizes) const {
+    Shape shape = rows_;
+    for (const std::int64_t size : sizes) shape.append(size);
+    return shape;
+  }
+  static void pairs(Slot& slot) {
+    slot.strided = true;
+    slot.row_axes = 2;
+  }
+  static void optional(Slot& slot, bool backward, const char* without) {
+    slot.optional = !backward;
+    if (backward) slot.without = without;
+  }
+
+  Call<Args> call_;
+  Shape rows_;
+};
+
+TEST_P(Arguments16, SelectiveScanForward) {
+  SelectiveScanArguments<SelectiveScanForward> made("selective_scan", selective_scan_forward, GetParam(),
+                                                    {2, 5}, false);
+  auto& call = made.call();
+  call.widened(call.input("initial_state", call.args.initial_state, {2, 4, 3})).optional = true;
+  call.input("start", call.args.start, {2, 5}).optional = true;
+  call.output("out", call.args.out, {2, 5, 4}).strided = true;
+  call.widened(call.output("final_state", call.args.final_state, {2, 4, 3})).optional = true;
+  call.widened(call.output("states", call.args.states, {2, 1, 4, 3})).optional = true;
+  call.check_everything();
+  const auto expect = [&](const std::string& words, const auto& change) {
+    expect_words(call.args, selective_scan_forward, "selective_scan: " + words, change);
+  };
+  expect("B has groups that the channels of u cannot be dealt out to evenly, wants E divisible by G",
+         [](SelectiveScanForward& args) {
+           args.B.shape[2] = args.C.shape[2] = 3;
+           args.B.strides = args.C.strides = ConstView(nullptr, DType::f32, kCpu, args.B.shape).strides;
+         });
+  expect("u has shape [2, 0, 4], wants [B, L, E] with L above 0",
+         [](SelectiveScanForward& args) { args.u.shape[1] = 0; });
+  expect("A has shape [4, 0], wants [E, N] with N above 0",
+         [](SelectiveScanForward& args) { args.A.shape[1] = 0; });
+}
+
+TEST_P(Arguments16, SelectiveScanBackward) {
+  SelectiveScanArguments<SelectiveScanBackward> made("selective_scan_backward", selective_scan_backward,
+                                                     GetParam(), {2, 5}, true);
+  auto& call = made.call();
+  call.widened(call.input("initial_state", call.args.initial_state, {2, 4, 3})).optional = true;
+  call.input("start", call.args.start, {2, 5}).optional = true;
+  call.widened(call.output("states", call.args.states, {2, 1, 4, 3})).written = false;
+  made.add_gradients();
+  call.widened(call.input("d_final_state", call.args.d_final_state, {2, 4, 3})).optional = true;
+  call.widened(call.gradient("d_initial_state", call.args.d_initial_state, {2, 4, 3}));
+  call.check_everything();
+}
+
+TEST_P(Arguments16, SelectiveScanStep) {
+  SelectiveScanArguments<SelectiveScanStepForward> made("selective_scan_step", selective_scan_step_forward,
+                                                        GetParam(), {2}, false);
+  auto& call = made.call();
+  call.widened(call.input("state", call.args.state, {2, 4, 3}));
+  call.output("out", call.args.out, {2, 4}).strided = true;
+  call.widened(call.output("next_state", call.args.next_state, {2, 4, 3}));
+  call.may_be("next_state", "state");
+  call.check_everything();
+
+  SelectiveScanArguments<SelectiveScanStepBackward> backward(
+      "selective_scan_step_backward", selective_scan_step_backward, GetParam(), {2}, true);
+  auto& second = backward.call();
+  second.widened(second.input("state", second.args.state, {2, 4, 3}));
+  backward.add_gradients();
+  second.widened(second.input("d_next_state", second.args.d_next_state, {2, 4, 3})).optional = true;
+  second.widened(second.gradient("d_state", second.args.d_state, {2, 4, 3}));
+  second.check_everything();
 }
 
 template <class Args>

@@ -28,6 +28,8 @@
 #include "scantape/quantile.h"
 #include "scantape/rms_norm.h"
 #include "scantape/scan.h"
+#include "scantape/selective_scan.h"
+#include "scantape/selective_scan_step.h"
 #include "scantape/silu.h"
 #include "scantape/softplus.h"
 #include "scantape/spectral_radius.h"
@@ -559,6 +561,85 @@ TEST(Fixtures, SsdStep) {
     args.d_next_state = d_next_state;
     args.d_state = f.gradient("state");
     f.call(ssd_step_backward, ssd_step_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+/// What selective_scan and its step are given alike. The tensors must outlive the call.
+struct SelectiveScanTensors {
+  std::map<std::string, Tensor> inputs;
+  Tensor d_out;
+
+  explicit SelectiveScanTensors(const Fixture& f) : d_out(f.cotangent("out")) {
+    for (const char* name :
+         {"u", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_state", "start", "state"})
+      inputs[name] = f.input(name);
+  }
+  ConstView view(const char* name) const { return view_of(inputs.at(name)); }
+
+  template <class Args>
+  void set(Fixture& f, Args* args) const {
+    args->u = view("u");
+    args->dt = view("dt");
+    args->A = view("A");
+    args->B = view("B");
+    args->C = view("C");
+    args->D = view("D");
+    args->z = view("z");
+    args->dt_bias = view("dt_bias");
+    args->dt_softplus = f.flag("softplus");
+    args->out = f.output("out");
+  }
+  template <class Args>
+  void set_gradients(Fixture& f, Args* args) const {
+    args->d_out = d_out;
+    args->d_u = f.gradient("u");
+    args->d_dt = f.gradient("dt");
+    args->d_A = f.gradient("A");
+    args->d_B = f.gradient("B");
+    args->d_C = f.gradient("C");
+    args->d_D = f.gradient("D");
+    args->d_z = f.gradient("z");
+    args->d_dt_bias = f.gradient("dt_bias");
+  }
+};
+
+TEST(Fixtures, SelectiveScan) {
+  for_each_fixture("selective_scan", [](Fixture& f) {
+    const SelectiveScanTensors tensors(f);
+    const Tensor d_final_state = f.cotangent("final_state");
+    SelectiveScanBackward args;
+    tensors.set(f, &args);
+    args.initial_state = tensors.view("initial_state");
+    args.start = tensors.view("start");
+    args.final_state = f.output("final_state");
+    const Shape u = args.u.shape;
+    Tensor states = Tensor::empty({u[0], (u[1] - 1) / selective_scan_interval(u[1]), u[2], args.A.shape[1]},
+                                  DType::f64, args.u.device);
+    args.states = states.writable();
+    f.call<SelectiveScanForward>(selective_scan_forward, selective_scan_forward_workspace, args);
+    tensors.set_gradients(f, &args);
+    args.d_final_state = d_final_state;
+    args.d_initial_state = f.gradient("initial_state");
+    f.call(selective_scan_backward, selective_scan_backward_workspace, args);
+    f.expect_equal();
+  });
+}
+
+TEST(Fixtures, SelectiveScanStep) {
+  for_each_fixture("selective_scan_step", [](Fixture& f) {
+    const SelectiveScanTensors tensors(f);
+    const Tensor d_next_state = f.cotangent("next_state");
+    SelectiveScanStepBackward args;
+    tensors.set(f, &args);
+    args.state = tensors.view("state");
+    args.next_state = f.output("next_state");
+    f.call<SelectiveScanStepForward>(selective_scan_step_forward, selective_scan_step_forward_workspace,
+                                     args);
+    tensors.set_gradients(f, &args);
+    args.d_next_state = d_next_state;
+    args.d_state = f.gradient("state");
+    f.call(selective_scan_step_backward, selective_scan_step_backward_workspace, args);
     f.expect_equal();
   });
 }

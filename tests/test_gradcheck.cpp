@@ -429,6 +429,57 @@ TEST(Gradcheck, SsdInEitherForm) {
     }
 }
 
+/// Two layers of one model: the second begins with the state that the first ends with, and shares its A, D and bias.
+TEST(Gradcheck, SelectiveScan) {
+  constexpr int B = 2, L = 6, E = 4, G = 2, N = 3;
+  Tensor A = random_tensor({E, N}, 3);
+  for (int i = 0; i < E * N; ++i) A.mutable_data<double>()[i] = -0.3 - 0.1 * i;
+  for (const int choice : {0, 1, 2, 3}) {
+    SelectiveScanOptions options;
+    options.dt_softplus = choice != 2;
+    if (choice % 2 == 1) options.start = Tensor::from({B, L}, Values{0, 0, 1, 0, 0, 1, 0, -2, 0, 0, 1, 0});
+    const auto layers = [&](const std::vector<Variable>& in) {
+      SelectiveScanInputs first{in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], in[8]};
+      if (choice == 0) first.z = {};
+      if (choice == 1) first.dt_bias = {};
+      if (choice == 2) first.D = {};
+      if (choice == 3) first.initial_state = {};
+      SelectiveScanInputs second = first;
+      const SelectiveScanOutputs one = selective_scan(first, options);
+      second.u = silu(one.out);
+      second.initial_state = one.final_state;
+      const SelectiveScanOutputs two = selective_scan(second, options);
+      // What this choice leaves out is used all the same: a gradient of nothing would prove nothing.
+      return std::vector<Variable>{two.out,     two.final_state, silu(in[5]),    silu(in[6]),
+                                   silu(in[7]), silu(in[8]),     one.final_state};
+    };
+    const auto report =
+        check(layers, {random_tensor({B, L, E}, 1), random_tensor({B, L, E}, 2), A,
+                       random_tensor({B, L, G, N}, 4), random_tensor({B, L, G, N}, 5), random_tensor({E}, 6),
+                       random_tensor({B, L, E}, 7), random_tensor({E}, 8), random_tensor({B, E, N}, 9)});
+    EXPECT_TRUE(report.pass()) << "choice " << choice << "\n" << report.text();
+  }
+}
+
+TEST(Gradcheck, SelectiveScanStepByStep) {
+  constexpr int B = 2, E = 4, N = 3;
+  Tensor A = random_tensor({E, N}, 3);
+  for (int i = 0; i < E * N; ++i) A.mutable_data<double>()[i] = -0.3 - 0.1 * i;
+  const auto steps = [](const std::vector<Variable>& in) {
+    SelectiveScanInputs inputs{in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], in[8]};
+    const SelectiveScanOutputs one = selective_scan_step(inputs, true);
+    inputs.u = silu(one.out);
+    inputs.initial_state = one.final_state;
+    const SelectiveScanOutputs two = selective_scan_step(inputs, true);
+    return std::vector<Variable>{two.out, two.final_state};
+  };
+  const auto report =
+      check(steps, {random_tensor({B, E}, 1), random_tensor({B, E}, 2), A, random_tensor({B, 2, N}, 4),
+                    random_tensor({B, 2, N}, 5), random_tensor({E}, 6), random_tensor({B, E}, 7),
+                    random_tensor({E}, 8), random_tensor({B, E, N}, 9)});
+  EXPECT_TRUE(report.pass()) << report.text();
+}
+
 TEST(Gradcheck, SsdStepByStep) {
   constexpr int B = 2, H = 2, P = 2, N = 3;
   Tensor A = random_tensor({H}, 3);

@@ -17,13 +17,10 @@
 #include "scantape/ssd.h"
 #include "scantape/ssd_step.h"
 #include "scantape/tensor.h"
+#include "sequence_checks.h"
 
 namespace scantape {
 namespace {
-
-using Values = std::vector<double>;
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 struct Sizes {
   std::int64_t B = 2, L = 13, H = 4, G = 2, P = 3, N = 5;
@@ -71,24 +68,6 @@ Problem random_problem(const Sizes& size, std::int64_t chunk_length, std::uint64
       values.push_back(std::string(name) == "A" ? rng.uniform(-2, -0.3) : rng.uniform(-1.5, 1.5));
   }
   return problem;
-}
-
-/// Everything that comes out: outputs, and gradients by "d_" and the name.
-using Results = std::map<std::string, Values>;
-
-template <class Args>
-void call(Device device, Status (*function)(const Args&, Stream) noexcept,
-          std::int64_t (*workspace)(const Args&) noexcept, Args args) {
-  const std::int64_t bytes = workspace(args);
-  Tensor room = Tensor::empty({bytes / 8 + 1}, DType::f64, device);
-  args.workspace = {room.writable().as<void>(), bytes};
-  require(function(args, Stream{}));
-  require(synchronize(device));
-}
-
-Values values_of(const Tensor& tensor) {
-  const Tensor wide = tensor.to(kCpu).to(DType::f64);
-  return wide.values<double>();
 }
 
 Results run(const Problem& problem, bool with_backward = true) {
@@ -143,53 +122,6 @@ Results run(const Problem& problem, bool with_backward = true) {
   Results results;
   for (const auto& [name, tensor] : outputs) results[name] = values_of(tensor);
   return results;
-}
-
-/// Steps begin .. end - 1 of each row of a tensor [B, L, width].
-Values steps(const Values& values, const Sizes& size, std::int64_t width, std::int64_t begin,
-             std::int64_t end) {
-  Values part;
-  for (std::int64_t item = 0; item < size.B; ++item)
-    part.insert(part.end(), values.begin() + (item * size.L + begin) * width,
-                values.begin() + (item * size.L + end) * width);
-  return part;
-}
-
-Problem part_of(const Problem& whole, std::int64_t begin, std::int64_t end) {
-  Problem part = whole;
-  part.size.L = end - begin;
-  for (const auto& [name, width] : whole.widths())
-    if (whole.values.count(name) != 0)
-      part.values[name] = steps(whole.values.at(name), whole.size, width, begin, end);
-  return part;
-}
-
-/// Largest difference against |want| + the root mean square of all; NaN fails.
-void expect_near(const Values& got, const Values& want, double tolerance, const std::string& what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  double squares = 0;
-  for (const double value : want) squares += value * value;
-  const double rms = want.empty() ? 0 : std::sqrt(squares / static_cast<double>(want.size()));
-  for (std::size_t i = 0; i < want.size(); ++i)
-    ASSERT_TRUE(std::abs(got[i] - want[i]) <= tolerance * (std::abs(want[i]) + rms))
-        << what << "[" << i << "] is " << got[i] << ", wants " << want[i];
-}
-
-/// Bit for bit; NaN equals nothing.
-void expect_same(const Values& got, const Values& want, const std::string& what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  for (std::size_t i = 0; i < want.size(); ++i) ASSERT_EQ(got[i], want[i]) << what << "[" << i << "]";
-}
-
-void expect_numbers(const Results& results, const std::string& what) {
-  for (const auto& [name, values] : results)
-    for (const double value : values) ASSERT_TRUE(std::isfinite(value)) << what << ": " << name;
-}
-
-Values sum(const Values& a, const Values& b) {
-  Values total = a;
-  for (std::size_t i = 0; i < a.size(); ++i) total[i] += b[i];
-  return total;
 }
 
 const std::vector<std::string> kByStep = {"out", "d_x", "d_dt", "d_B", "d_C", "d_z"};

@@ -3,7 +3,7 @@
 #include "scantape/ssd.h"
 #include "timed.h"
 
-/// What the sequential form of ssd shares with the chunked one of host/cpu.
+/// What the sequential form of ssd shares with the chunked one of host/cpu and, time steps and decays, with selective_scan.
 namespace scantape::reference {
 
 struct SsdSizes {
@@ -84,11 +84,13 @@ template <class T>
 class SsdTimeSteps {
  public:
   explicit SsdTimeSteps(const SsdForward& args) noexcept
-      : dt_(args.dt),
-        bias_(args.dt_bias.present ? args.dt_bias.as<T>() : nullptr),
-        softplus_(args.dt_softplus),
-        least_(static_cast<T>(args.dt_min)),
-        most_(static_cast<T>(args.dt_max)) {}
+      : SsdTimeSteps(args.dt, args.dt_bias, args.dt_softplus, args.dt_min, args.dt_max) {}
+  SsdTimeSteps(const ConstView& dt, const ConstView& bias, bool softplus, double least, double most) noexcept
+      : dt_(dt),
+        bias_(bias.present ? bias.as<T>() : nullptr),
+        softplus_(softplus),
+        least_(static_cast<T>(least)),
+        most_(static_cast<T>(most)) {}
 
   T dt(std::int64_t row, std::int64_t head) const noexcept {
     const T u = unclamped(raw(row, head));

@@ -641,6 +641,92 @@ def ssd_step():
     return cases
 
 
+def selective_scan_plain(u, dt, A, B, C, D=None, z=None, dt_bias=None, initial_state=None, start=None, softplus=False):
+    """The recurrence as a loop over steps, rows of the batch and channels, each with its vector of states."""
+    batch, length, channels = u.shape
+    groups, states = B.shape[2:]
+    rows, last = [], []
+    for b in range(batch):
+        of_channels, finals = [], []
+        for e in range(channels):
+            g = e // (channels // groups)
+            state = initial_state[b, e] if initial_state is not None else torch.zeros(states)
+            ys = []
+            for t in range(length):
+                step = dt[b, t, e] + (dt_bias[e] if dt_bias is not None else 0)
+                if softplus:
+                    step = F.softplus(step)
+                moved = step * u[b, t, e] * B[b, t, g]
+                fresh = start is not None and float(start[b, t]) != 0
+                state = moved if fresh else torch.exp(step * A[e]) * state + moved
+                y = (state * C[b, t, g]).sum()
+                if D is not None:
+                    y = y + D[e] * u[b, t, e]
+                ys.append(y if z is None else y * F.silu(z[b, t, e]))
+            of_channels.append(torch.stack(ys))
+            finals.append(state)
+        rows.append(torch.stack(of_channels, 1))
+        last.append(torch.stack(finals))
+    return torch.stack(rows), torch.stack(last)
+
+
+def selective_scan_values(rows, channels, groups, states, skip, gated, bias, softplus):
+    values = {"u": normal(*rows, channels), "A": -uniform(0.3, 2, channels, states),
+              "dt": uniform(-3, 0.5, *rows, channels) if softplus else uniform(0.02, 0.6, *rows, channels),
+              "B": normal(*rows, groups, states), "C": normal(*rows, groups, states)}
+    if skip:
+        values["D"] = normal(channels)
+    if gated:
+        values["z"] = normal(*rows, channels)
+    if bias:
+        values["dt_bias"] = normal(channels, scale=0.1)
+    return values
+
+
+# batch, length, channels, groups, states, D, z, dt_bias, softplus, initial state, starts
+SELECTIVE_SCAN_CASES = [
+    (2, 7, 6, 2, 5, True, True, True, True, True, False),
+    (1, 12, 4, 1, 3, True, True, True, True, True, True),
+    (2, 9, 3, 3, 4, False, False, False, False, False, True),
+    (1, 70, 2, 1, 2, True, False, False, False, True, False),
+    (3, 1, 4, 1, 3, True, True, False, True, True, False),
+    (1, 33, 8, 4, 1, True, False, True, True, False, True),
+    (1, 5, 9, 1, 18, False, True, False, True, True, False),
+    (1, 3, 70, 1, 2, True, True, False, False, False, False),
+]
+
+
+def selective_scan():
+    cases = []
+    for batch, length, channels, groups, states, skip, gated, bias, softplus, initial, packed in SELECTIVE_SCAN_CASES:
+        values = selective_scan_values((batch, length), channels, groups, states, skip, gated, bias, softplus)
+        if initial:
+            values["initial_state"] = normal(batch, channels, states)
+        constants = {"start": torch.floor(uniform(0, 1.35, batch, length))} if packed else {}
+
+        def plain(**tensors):
+            out, final_state = selective_scan_plain(**tensors, softplus=softplus)
+            return {"out": out, "final_state": final_state}
+
+        cases.append(fixture(f"B{batch} L{length} E{channels} G{groups} N{states}", {"softplus": softplus}, values, constants, plain))
+    return cases
+
+
+def selective_scan_step():
+    cases = []
+    for batch, _, channels, groups, states, skip, gated, bias, softplus, _, _ in SELECTIVE_SCAN_CASES:
+        values = selective_scan_values((batch,), channels, groups, states, skip, gated, bias, softplus)
+        values["state"] = normal(batch, channels, states)
+
+        def plain(state, A, D=None, dt_bias=None, **rows):
+            out, next_state = selective_scan_plain(**{key: value[:, None] for key, value in rows.items()}, A=A, D=D,
+                                                   dt_bias=dt_bias, initial_state=state, softplus=softplus)
+            return {"out": out[:, 0], "next_state": next_state}
+
+        cases.append(fixture(f"B{batch} E{channels} G{groups} N{states}", {"softplus": softplus}, values, {}, plain))
+    return cases
+
+
 def state_output():
     cases = []
     for activation in ["silu", "none"]:
@@ -768,7 +854,7 @@ def main():
     # Whatever is added here leaves the others' numbers alone.
     own_stream = [rms_norm, projection_layer_norm, huber, quantile, discretize_per_head, discretize_dense, spectral_radius, scan_forms,
                   discretized_scan, neg_exp, copy, causal_conv1d, causal_conv1d_step, gated_rms_norm,
-                  ssd, ssd_step, embedding, cross_entropy]
+                  ssd, ssd_step, embedding, cross_entropy, selective_scan, selective_scan_step]
     for function in shared_stream + own_stream:
         if function in own_stream:
             GENERATOR.manual_seed(zlib.crc32(function.__name__.encode()))

@@ -4,6 +4,8 @@
 #include "scantape/causal_conv1d_step.h"
 #include "scantape/discretized_scan.h"
 #include "scantape/gated_rms_norm.h"
+#include "scantape/selective_scan.h"
+#include "scantape/selective_scan_step.h"
 #include "scantape/ssd.h"
 #include "scantape/ssd_step.h"
 #include "scantape/state_output.h"
@@ -106,6 +108,26 @@ struct SsdOutputs {
 SsdOutputs ssd(const SsdInputs& inputs, const SsdOptions& options = {});
 /// One step: x [B, H, P] and so on, with the state that it begins with as initial_state.
 SsdOutputs ssd_step(const SsdInputs& inputs, const SsdStepOptions& options = {});
+
+/// What the selective scan takes; D, z, dt_bias and the state before the first step may be absent.
+struct SelectiveScanInputs {
+  Variable u, dt, A, B, C, D, z, dt_bias, initial_state;
+
+  bool recorded() const noexcept;  ///< whether any of them is
+};
+struct SelectiveScanOptions {
+  bool dt_softplus = false;
+  Tensor start;
+};
+/// The output and the state after the last step, which carries a gradient of its own.
+struct SelectiveScanOutputs {
+  Variable out, final_state;
+};
+SelectiveScanOutputs selective_scan(const SelectiveScanInputs& inputs,
+                                    const SelectiveScanOptions& options = {});
+/// One step: u [B, E] and so on, with the state that it begins with as initial_state.
+SelectiveScanOutputs selective_scan_step(const SelectiveScanInputs& inputs, bool dt_softplus = false);
+
 /// A depthwise convolution over time and the last inputs, which carry a gradient of their own: absent for one tap.
 struct Convolved {
   Variable y, final_state;
