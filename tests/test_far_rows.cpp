@@ -11,6 +11,7 @@
 #include "scantape/layer_norm.h"
 #include "scantape/projection.h"
 #include "scantape/scan.h"
+#include "scantape/selective_scan.h"
 #include "scantape/silu.h"
 #include "scantape/ssd.h"
 #include "scantape/state_output.h"
@@ -314,6 +315,32 @@ TEST_F(FarRowsTest, SsdBothWays) {
       return ssd_backward(args);
     });
   }
+}
+
+TEST_F(FarRowsTest, SelectiveScanBothWays) {
+  const Tensor dt = Tensor::full({1, kRows, kColumns}, 0.5, DType::f32),
+               A = Tensor::full({kColumns, 3}, -1, DType::f32),
+               B = Tensor::from({1, kRows, 1, 3}, numbers(kRows * 3, 0.2F));
+  Tensor states = Tensor::zeros({1, (kRows - 1) / selective_scan_interval(kRows), kColumns, 3}, DType::f32);
+  const auto made = [&](const ConstView& u) {
+    SelectiveScanBackward args;
+    args.u = args.d_out = u;
+    args.dt = dt;
+    args.A = A;
+    args.B = args.C = B;
+    args.states = states.writable();
+    return args;
+  };
+  expect_equal({1, kRows, kColumns}, [&](const ConstView& u, const View& out) {
+    SelectiveScanForward args = made(u);
+    args.out = out;
+    return selective_scan_forward(args);
+  });
+  expect_equal({1, kRows, kColumns}, [&](const ConstView& u, const View& d_u) {
+    SelectiveScanBackward args = made(u);
+    args.d_u = {d_u, WriteMode::overwrite};
+    return selective_scan_backward(args);
+  });
 }
 
 #if SCANTAPE_EMULATED
