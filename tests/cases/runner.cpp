@@ -426,6 +426,10 @@ Rows write_modes(const Case& c, Place place, std::uint64_t seed) {
   });
 }
 
+int repetitions_of(const Case& c) noexcept {
+  return c.benchmark ? kRepetitionsOfLargeCases : kRepetitions;
+}
+
 Rows repetitions(const Case& c, Place place, std::uint64_t seed) {
   return reported(c, place, [&](Report& report) {
     const Data data = make_data(c, place.dtype, seed);
@@ -439,7 +443,7 @@ Rows repetitions(const Case& c, Place place, std::uint64_t seed) {
     std::string fault;
     omp_set_num_threads(1);
     const std::vector<std::byte> first = bits();
-    const int runs = c.benchmark ? kRepetitionsOfLargeCases : kRepetitions;
+    const int runs = repetitions_of(c);
     for (int run = 1; run < runs && fault.empty(); ++run) {
       omp_set_num_threads(1 + run % 2);
       if (bits() != first)

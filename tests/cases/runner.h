@@ -41,7 +41,9 @@ Rows compare(const Case& c, Place place, std::uint64_t seed);
 
 /// Each gradient overwritten, accumulated and skipped, alone and beside the others.
 Rows write_modes(const Case& c, Place place, std::uint64_t seed);
-/// Twenty runs (four of a benchmark's size), by turns with one and with two threads, give the same bytes.
+/// How many runs repetitions() compares: twenty; under the sanitizers and of a benchmark's size four.
+int repetitions_of(const Case& c) noexcept;
+/// That many runs, by turns with one and with two threads, give the same bytes.
 Rows repetitions(const Case& c, Place place, std::uint64_t seed);
 /// An item's bytes, outputs and gradients, are those it has alone and in a batch twice as large, at any
 /// place.
