@@ -90,11 +90,11 @@ class Prepared {
     }
     const std::optional<std::int64_t> before = resident_bytes();
     instance_ = std::make_unique<Instance>(*job.c, cases::make_data(*job.c, job.dtype, kSeed), place);
-    forget_peak();
+    const bool counted = forget_peak();
     instance_->forward();
     if (job.c->backward) instance_->backward(Ask::overwrite);
     const std::optional<std::int64_t> most = peak_bytes();
-    if (job.device.is_cpu() && before && most) memory_ = *most - *before;
+    if (job.device.is_cpu() && counted && before && most) memory_ = *most - *before;
   }
 
   /// Of forward and backward: all tensors of both, workspaces and what the op takes by itself. On the CPU.
