@@ -77,6 +77,14 @@ Case without_saved(Case c) {
   return c;
 }
 
+/// Each tensor of forward and backward once.
+double all_bytes(Case c, DType dtype) {
+  const double forward = forward_bytes(c, dtype);
+  for (cases::Input& input : c.inputs) input.saved = false;
+  for (cases::Output& output : c.outputs) output.saved = false;
+  return forward + (c.backward ? backward_bytes(c, dtype) : 0);
+}
+
 /// A case in the memory of a device, checked in both directions. Numbers are drawn once for all that is timed
 /// on them.
 class Prepared {
@@ -88,16 +96,13 @@ class Prepared {
       failure_ = rows.empty() ? "nothing was compared" : cases::failures(rows, kSeed);
       return;
     }
-    const std::optional<std::int64_t> before = resident_bytes();
     instance_ = std::make_unique<Instance>(*job.c, cases::make_data(*job.c, job.dtype, kSeed), place);
-    forget_peak();
     instance_->forward();
     if (job.c->backward) instance_->backward(Ask::overwrite);
-    const std::optional<std::int64_t> most = peak_bytes();
-    if (job.device.is_cpu() && before && most) memory_ = *most - *before;
+    if (job.device.is_cpu()) measure_memory();
   }
 
-  /// Of forward and backward: all tensors of both, workspaces and what the op takes by itself. On the CPU.
+  /// Of forward and backward: all tensors of both and what the op takes beside them. On the CPU.
   std::optional<std::int64_t> memory() const { return memory_; }
 
   bool serves(const Job& job) const {
@@ -109,6 +114,17 @@ class Prepared {
   }
 
  private:
+  /// The tensors are counted by their sizes: the instance holds copies of its own to compare with.
+  void measure_memory() {
+    const bool counted = forget_peak();
+    const std::optional<std::int64_t> before = resident_bytes();
+    const bool ran =
+        instance_->launch_forward().ok() && (!job_.c->backward || instance_->launch_backward().ok());
+    const std::optional<std::int64_t> most = peak_bytes();
+    if (ran && counted && before && most)
+      memory_ = static_cast<std::int64_t>(all_bytes(*job_.c, job_.dtype)) + *most - *before;
+  }
+
   Job job_;
   std::unique_ptr<Instance> instance_;
   std::string failure_;

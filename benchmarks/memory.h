@@ -23,12 +23,17 @@ inline std::optional<std::int64_t> resident_bytes() {
   return process_bytes("VmRSS");
 }
 
+/// From now on the peak is counted anew. False where the system does not allow that: its peak is then of all that was.
+inline bool forget_peak() {
+  malloc_trim(0);
+  std::ofstream file("/proc/self/clear_refs");
+  file << "5" << std::flush;
+  return file.good();
+}
+
 /// The most since the latest forget_peak().
 inline std::optional<std::int64_t> peak_bytes() {
   return process_bytes("VmHWM");
-}
-inline void forget_peak() {
-  std::ofstream("/proc/self/clear_refs") << "5";
 }
 
 }  // namespace scantape::bench

@@ -42,6 +42,13 @@ inline std::vector<DType> tested_dtypes(const Case& c) {
   const char* const asked = std::getenv("SCANTAPE_TEST_DTYPES");
   if (asked == nullptr) return dtypes(c);
   const std::string text = "," + std::string(asked) + ",";
+  for (std::size_t at = 1, end = 0; at < text.size(); at = end + 1) {
+    end = text.find(',', at);
+    const std::string word = text.substr(at, end - at);
+    if (word != "f32" && word != "f64" && word != "bf16" && word != "f16")
+      throw Error(Code::invalid_argument, "SCANTAPE_TEST_DTYPES is '" + std::string(asked) + "', of which '" +
+                                              word + "' is none of f32, f64, bf16, f16");
+  }
   std::vector<DType> list;
   for (const DType dtype : dtypes(c))
     if (text.find("," + std::string(name(dtype)) + ",") != std::string::npos) list.push_back(dtype);

@@ -17,18 +17,8 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kDifferenceTolerance = 1e-6;
 constexpr double kDifferenceStep = 1e-5;
-// What a sanitizer looks for does not hide in the twentieth run.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr int kRepetitions = 4;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-constexpr int kRepetitions = 4;
-#else
-constexpr int kRepetitions = 20;
-#endif
-#else
-constexpr int kRepetitions = 20;
-#endif
+constexpr int kRepetitions =
+    SCANTAPE_SANITIZED ? 4 : 20;  // what a sanitizer finds does not hide in the twentieth run
 constexpr int kRepetitionsOfLargeCases = 4;
 
 Row blank_row(const Case& c, Place place) {
